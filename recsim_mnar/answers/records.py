@@ -1,6 +1,8 @@
 """Build the records of estimates: one per policy and estimator, for all rows and for segments.
 
-Segments group the rows by a column that was fixed before the recommendation.
+A record is a dict of JSON types with an estimate, its verdict and its diagnostics; its keys are listed in
+:class:`recsim_mnar.own_log.estimating.Answer`. Segments group the rows by a column whose values were fixed before the
+recommendation.
 """
 
 from __future__ import annotations
@@ -42,14 +44,14 @@ NO_VALUE = "no value"
 
 
 def segment_label(record: Record) -> str:
-    """Return a reader's name of a record's segment."""
+    """Return the name of a record's segment for readers."""
     if record["segment"] is None:
         return NO_VALUE
     return str(record["segment"])
 
 
 def segment_title(records: Sequence[Record]) -> str:
-    """Describe the joint coverage of the intervals of segments."""
+    """Describe how many segments there are, and the joint coverage of their intervals."""
     first = records[0]
     n = len({record["segment"] for record in records})
     of_all = f"{100 * first['level_of_all']:g} %"
@@ -57,7 +59,11 @@ def segment_title(records: Sequence[Record]) -> str:
 
 
 def segment_lines(records: Sequence[Record]) -> list[str]:
-    """Summarise the records of segments: one line per difference, or one line without any."""
+    """Summarise the records of segments in lines of text.
+
+    Returns one line per difference of two policies, naming the segments in which it is positive or negative; or, if
+    there is no difference, one line that says how to get one.
+    """
     if not records:
         return []
     column = records[0]["by"]
@@ -68,58 +74,66 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
             by_difference.setdefault(subject(record), []).append(record)
     lines = []
     for group in by_difference.values():
-        ways: dict[str, list[str]] = {"earns less": [], "looks worse": []}
+        # Losses are listed first, whatever segment comes first.
+        by_direction: dict[str, list[str]] = {"earns less": [], "looks worse": []}
         for record in group:
-            ways.setdefault(_direction(record), []).append(segment_label(record))
-        undecided = ways.pop("", [])
+            by_direction.setdefault(_direction(record), []).append(segment_label(record))
+        undecided = by_direction.pop("", [])
         target = target_of(group[0])
         than = f"than {baseline_of(group[0])} in"
-        words = [f"{target} {way} {than} {', '.join(names)}" for way, names in ways.items() if names]
+        clauses = [
+            f"{target} {direction} {than} {', '.join(names)}" for direction, names in by_direction.items() if names
+        ]
         if len(undecided) == n:
-            words.append(f"cannot tell: all {n} segments")
+            clauses.append(f"cannot tell: all {n} segments")
         elif undecided:
-            words.append(f"cannot tell: {', '.join(undecided)}")
-        lines.append(f"By {column}: {'; '.join(words)}.")
+            clauses.append(f"cannot tell: {', '.join(undecided)}")
+        lines.append(f"By {column}: {'; '.join(clauses)}.")
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
 
 
 def segment_summary(leader: Record, records: Sequence[Record]) -> dict[str, object]:
-    """Return, for a leading difference, the segments in which it is positive or negative, by the key ``segments``.
+    """Return the entry ``segments`` of a leading difference: the segments in which it is positive or negative.
 
     Args:
-        leader: record of all rows; nothing is returned unless it is a leading difference with segments.
+        leader: record of all rows.
         records: records of the segments.
+
+    Returns:
+        One entry ``segments``, a dict of the column and lists of segment names; an empty dict if ``leader`` is no
+        leading difference, or has no segments.
     """
     group = [record for record in records if subject(record) == subject(leader)]
     if not (group and leader["leads"] and "baseline" in leader):
         return {}
-    ways: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
+    by_outcome: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
     for record in group:
-        way = "cannot_tell"
+        outcome = "cannot_tell"
         if record["verdict_level"] == "do_not_use":
-            way = "do_not_use"
+            outcome = "do_not_use"
         elif record["low"] > 0.0:
-            way = "better"
+            outcome = "better"
         elif record["high"] < 0.0:
-            way = "worse"
-        ways[way].append(segment_label(record))
-    return {"segments": {"by": group[0]["by"], **ways}}
+            outcome = "worse"
+        by_outcome[outcome].append(segment_label(record))
+    return {"segments": {"by": group[0]["by"], **by_outcome}}
 
 
 def _direction(record: Record) -> str:
-    """Describe the direction of a difference; "" if it is undecided."""
-    sure = record["verdict_level"] == "trust"
+    """Return a verb phrase for the direction of a difference; "" if its interval includes 0 or must not be used."""
+    trusted = record["verdict_level"] == "trust"
     if record["verdict_level"] == "do_not_use":
         return ""
     if record["low"] > 0.0:
-        return "earns more" if sure else "looks better"
+        return "earns more" if trusted else "looks better"
     if record["high"] < 0.0:
-        return "earns less" if sure else "looks worse"
+        return "earns less" if trusted else "looks worse"
     return ""
 
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
-    """List the reasons to doubt segments, the gravest first: one line per reason, with its segments."""
+    """List the reasons to doubt segments, the gravest first: one line per reason, with the segments it concerns."""
+    # The message of each segment, by the level and code of a finding.
     by_reason: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
         for finding in record["findings"]:
@@ -137,12 +151,16 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
 # -------------------------------------------------------------------------------------------------------------- records
 
 Answering = Callable[..., Estimate | None]
+"""Function (policy, estimator, *, level) that estimates; None if that estimator cannot be computed for the policy."""
 
 UNSUPPORTED = "_unsupported"
-"""Ending of the column of a policy's mass where the logging probability is 0."""
-_OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
-_OF_POLICIES = ("target", "today", "role", "baseline", "baseline_kind")
+"""Suffix of the column with a policy's probability of actions whose logging probability is 0."""
+_ESTIMATE_KEYS = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
+"""Fields of an estimate that a record has."""
+_POLICY_KEYS = ("target", "today", "role", "baseline", "baseline_kind")
+"""Keys of a record that describe its policies."""
 _CLICKS = (0.0, 1.0)
+"""Rewards of a log of clicks."""
 
 
 def estimate_columns(
@@ -157,19 +175,20 @@ def estimate_columns(
     """Estimate the value of each target policy from columns in memory.
 
     Args:
-        log: see :class:`PolicyRows`.
-        targets: names of columns of ``log.others``.
+        log: columns of the log, with one column of probabilities per policy in ``log.others``.
+        targets: names of the target policies, which are columns of ``log.others``.
         estimators: names of estimators.
-        level: coverage of the intervals.
-        segments: segments whose estimates are added.
-        action: (n,) numbers of the items shown, to check the segments with.
-        **of_rows: further fields of :class:`PolicyRows`.
+        level: nominal coverage of the intervals.
+        segments: segments whose estimates are added; None for all rows only.
+        action: (n,) numbers of the items shown, to test whether the segments were fixed before the recommendation.
+        **of_rows: further fields of :class:`PolicyRows`, by name.
 
     Returns:
-        Records as in :class:`recsim_mnar.own_log.estimating.Answer`.
+        Records of all rows, and then of segments (:class:`recsim_mnar.own_log.estimating.Answer` lists the keys).
 
     Raises:
-        UserError: as :func:`recsim_mnar.estimators.estimate_value`; also for segments that are refused.
+        UserError: invalid input (:func:`recsim_mnar.estimators.estimate_value`), or segments that depend on what was
+            recommended.
     """
     rows = PolicyRows(log, **of_rows)
     to_estimate = rows.question(targets, estimators, level)
@@ -181,22 +200,23 @@ def estimate_columns(
 
 @dataclass(frozen=True)
 class PolicyRows:
-    """Rows of a log, to estimate policies from.
+    """Rows of a log from which policies are estimated, with what is known about the log and the policies.
 
     Attributes:
-        log: columns of the rows; ``others`` has one for each policy, its probability of the logged action.
-        baseline: the policy that others are compared with.
-        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); if some policies have
-            one, those without get no estimate that needs it.
-        missing: by policy, its mass (n,) where the logging probability is 0.
+        log: columns of the rows; ``others`` has one per policy, with its probability of the logged action.
+        baseline: name of the policy that others are compared with; None for no comparison.
+        models: reward model of each policy: (n,) predictions for the logged actions and (n,) means under the policy.
+            If some policies have a model, the others get no estimate that needs one.
+        missing: (n,) each policy's probability of actions whose logging probability is 0, by policy.
         made: provenance of the log.
-        largest: by policy, its largest probability of any action, if all of them are known.
-        facts: known facts about the log.
-        clip: largest weight of the clipped estimators.
+        largest: largest probability that each policy gives any action, by policy, if all of them are known.
+        facts: facts about the log that the user states.
+        clip: largest weight of the clipped estimators; None for no clipping.
         precision: half the interval over the value up to which a value is trusted.
-        weights: (n,) how many rows each row stands for, or None.
+        weights: (n,) number of rows that each row stands for; None if every row stands for itself.
         interval: kind of the intervals of values.
-        today: names of the policy that logged the rows; None for those whose column is that of the propensities.
+        today: names of the columns of the policy that logged the rows; None for those that are the very column of
+            propensities.
     """
 
     log: LogColumns
@@ -214,29 +234,42 @@ class PolicyRows:
 
     @cached_property
     def logged(self) -> frozenset[str]:
-        """Names of the policy that logged the rows."""
+        """The names in ``log.others`` of the policy that logged the rows."""
         if self.today is not None:
             return frozenset(self.today)
         return frozenset(name for name, values in self.log.others.items() if values is self.log.propensity)
 
     def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> Asked:
-        """Return the question for the values of policies and their differences from the baseline."""
+        """Return the request to estimate targets and baseline, and the targets' differences from the baseline."""
         policies = list(targets)
         compared = []
         if self.baseline is not None:
-            policies += [self.baseline] * (self.baseline not in targets)
+            if self.baseline not in targets:
+                policies.append(self.baseline)
             compared = [name for name in targets if name != self.baseline]
-        return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._tolerance)
+        return Asked(
+            policies=policies,
+            estimators=estimators,
+            level=level,
+            baseline=self.baseline,
+            compared=compared,
+            today=self.logged,
+            made=self.made,
+            off_by=self._tolerance,
+        )
 
     def _tolerance(self, name: str, **ends: Any) -> float:
-        """Compute the propensity tolerance of a policy."""
+        """Compute the propensity tolerance of a policy; ``ends`` are passed to :func:`weight_tolerance`."""
         target = self.log.others[name]
         if self.weights is not None:
             target = target * self.weights
         return weight_tolerance(self.log.reward, self.log.propensity, target, **ends)
 
     def _missing_mass(self, name: str) -> Any:
-        """Return a policy's missing mass (n,), None if unknown; the policy that logged the rows has none."""
+        """Return (n,) a policy's probability of actions whose logging probability is 0; None if it is unknown.
+
+        It is 0 for the policy that logged the rows.
+        """
         if name in self.missing:
             return self.missing[name]
         if name in self.logged:
@@ -244,7 +277,10 @@ class PolicyRows:
         return None
 
     def most(self, *names: str) -> float | None:
-        """Return the largest probability of any action under the policies but the logging one; None if unknown."""
+        """Return the largest probability that any of the policies, except the logging one, gives any action.
+
+        Returns None if that is unknown for one of them, or if only the logging policy is named.
+        """
         names = tuple(name for name in names if name not in self.logged)
         if names and all(name in self.largest for name in names):
             return max(self.largest[name] for name in names)
@@ -253,7 +289,17 @@ class PolicyRows:
     def _call(
         self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float, *args: Any, **kwargs: Any
     ) -> Estimate:
-        """Call an estimator with these rows and the arguments of the policies."""
+        """Call ``estimate_value`` or ``difference`` with these rows.
+
+        Args:
+            estimate: the function.
+            estimator: name of the estimator.
+            facts: facts about the log and the policies.
+            level: nominal coverage of the interval.
+            *args: (n,) probabilities of the logged actions of each policy.
+            **kwargs: further arguments of the function.
+        """
+        # Estimators that take no weights of rows treat the rows of such a log like any others.
         weights = self.weights if estimator in known_to_differ() else None
         return estimate(
             self.log.reward,
@@ -269,7 +315,7 @@ class PolicyRows:
         )
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
-        """Estimate the value of a policy; None if that needs a reward model that only others have."""
+        """Estimate the value of a policy; return None if the estimator needs a reward model that only others have."""
         model = None
         if check_name(estimator).needs:
             model = self.models.get(name)
@@ -280,7 +326,7 @@ class PolicyRows:
         return self._call(estimate_value, estimator, facts, level, self.log.others[name], **options)
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
-        """Estimate the difference of a policy from the baseline."""
+        """Estimate the value of a policy minus that of the baseline."""
         assert self.baseline is not None
         facts = replace(
             self.facts,
@@ -292,19 +338,26 @@ class PolicyRows:
         return self._call(difference, estimator, facts, level, policies[name], policies[self.baseline])
 
     def part(self, rows: Ints) -> PolicyRows:
-        """Select some of the rows."""
+        """Return the rows with these numbers (m,), as a log of their own.
+
+        The names of the logging policy are passed on, because copied columns are not the column of propensities.
+        """
         log = self.log
         facts = self.facts
+        cluster = None
+        if log.cluster is not None:
+            cluster = log.cluster.at(rows)
         columns = LogColumns(
             log.reward[rows],
             log.propensity[rows],
-            None if log.cluster is None else log.cluster.at(rows),
-            {name: values[rows] for name, values in log.others.items()},
-            np.asarray(log.numbers)[rows],
+            cluster,
+            others={name: values[rows] for name, values in log.others.items()},
+            numbers=np.asarray(log.numbers)[rows],
         )
         if facts.reward_limit is not None:
             facts = replace(facts, reward_limit=_at(facts.reward_limit, rows))
-        elif np.isin(log.reward, _CLICKS).all():  # also known of a segment without a click
+        elif np.isin(log.reward, _CLICKS).all():
+            # The whole log shows that rewards are clicks; a segment without a click does not.
             least, most = _CLICKS
             if facts.reward_min is None:
                 facts = replace(facts, reward_min=least)
@@ -323,40 +376,63 @@ class PolicyRows:
     def by_segment(
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
     ) -> list[Record]:
-        """Return the leading estimates of each segment, with intervals that hold jointly at the level asked for."""
+        """Estimate each segment by the leading estimators of all rows, with intervals that hold jointly.
+
+        Args:
+            segments: rows of each segment.
+            action: (n,) numbers of the items shown; None if they are not known.
+            asked: request that ``records`` answer; all intervals of segments hold jointly at its level.
+            records: records of all rows.
+
+        Raises:
+            RefusedColumnError: the segments depend on what was recommended.
+        """
         log = self.log
         leaders = [record for record in records if record["leads"]]
         targets = {name: log.others[name] for name in asked.policies if name not in self.logged}
         if self.weights is None:
-            Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, self.facts).refuse(segments)
-        number = len(segments.names) * len(leaders)
-        level = level_of_best(asked.level, number)
+            weights = Weights(
+                reward=log.reward,
+                propensity=log.propensity,
+                users=log.cluster,
+                targets=targets,
+                missing=self.missing,
+                action=action,
+                facts=self.facts,
+            )
+            weights.refuse(segments)
+        n_intervals = len(segments.names) * len(leaders)
+        level = level_of_best(asked.level, n_intervals)
         estimated = []
         for value, rows in segments:
             part = self.part(rows)
-            more = {"leads": False, "by": segments.column, "segment": value}
-            more |= {"intervals": number, "level_of_all": asked.level}
+            segment_keys = {"leads": False, "by": segments.column, "segment": value}
+            segment_keys |= {"intervals": n_intervals, "level_of_all": asked.level}
             for total in leaders:
-                ask = part.apart if "baseline" in total else part.value
-                estimate = ask(target_of(total), total["estimator"], level=level)
+                estimate_policy = part.apart if "baseline" in total else part.value
+                estimate = estimate_policy(target_of(total), total["estimator"], level=level)
                 assert estimate is not None
                 estimate = with_adaptive_findings(estimate, asked.made, *subject(total))
                 findings = [Finding.from_dict(finding) for finding in total["findings"]]
                 # Propensities that are wrong in the whole log are wrong in each segment.
                 wrong = [f for f in findings if f.code == "propensities" and f.level != "trust"]
-                record = _record(total["policy"], part._widened(estimate.with_findings(wrong)))
-                estimated.append(record | {key: total[key] for key in _OF_POLICIES if key in total} | more)
+                record = _record(total["policy"], part._without_thin_interval(estimate.with_findings(wrong)))
+                policy_keys = {key: total[key] for key in _POLICY_KEYS if key in total}
+                estimated.append(record | policy_keys | segment_keys)
         return estimated
 
-    def _widened(self, estimate: Estimate) -> Estimate:
-        """Replace the interval of a few users by what the rewards allow: at such levels any other would miss."""
+    def _without_thin_interval(self, estimate: Estimate) -> Estimate:
+        """Replace the interval of an estimate from fewer than :data:`THIN` users by the range that rewards allow.
+
+        At the high levels that many joint intervals need, an interval from so few users would miss too often.
+        """
         facts = estimate.diagnostics
         if facts.users >= THIN:
             return estimate
-        limited = self.facts.reward_max is not None or self.facts.reward_limit is not None
+        bounded = self.facts.reward_max is not None or self.facts.reward_limit is not None
         low = facts.reward_min
-        high = facts.reward_max if limited else np.inf
-        if facts.value_baseline is not None:
+        high = facts.reward_max if bounded else np.inf
+        if facts.value_baseline is not None:  # a difference of two values in [low, high]
             high -= low
             low = -high
         return replace(
@@ -376,18 +452,19 @@ def _at(values: Any, rows: Ints) -> Any:
 
 @dataclass(frozen=True)
 class Asked:
-    """Policies to estimate, however the rows are read.
+    """Request for estimates: policies, estimators and comparisons, independent of how the rows are read.
 
     Attributes:
-        policies: policies whose values are estimated.
+        policies: names of the policies whose values are estimated.
         estimators: names of estimators.
-        level: coverage of the intervals.
-        baseline: one of the policies, or None.
-        compared: policies whose differences from the baseline are estimated.
+        level: nominal coverage of the intervals.
+        baseline: name of the policy that others are compared with; None for no comparison.
+        compared: names of the policies whose differences from the baseline are estimated.
         today: names of the policy that logged the rows.
         made: provenance of the log.
-        off_by: function that computes the propensity tolerance of a policy, if rows are at hand.
-        differing: estimators with differences; empty for those of single items.
+        off_by: function that computes a policy's propensity tolerance from the rows; None if no rows are in memory.
+        differing: names of the estimators that can estimate differences; empty for decisions on single items, whose
+            estimators say so themselves.
     """
 
     policies: Sequence[str]
@@ -401,14 +478,19 @@ class Asked:
     differing: Collection[str] = ()
 
     def differs(self, estimator: str) -> bool:
-        """Return whether an estimator has differences."""
+        """Return whether an estimator can estimate the difference of two policies."""
         if self.differing:
             return estimator in self.differing
         return check_name(estimator).in_blocks
 
-    def role(self, name: str, baseline: str | None) -> str:
-        """Return the role of a record."""
-        if baseline is not None:
+    def role(self, name: str, compared_with: str | None) -> str:
+        """Return "difference", "today", "baseline" or "target": the role of the record of a policy.
+
+        Args:
+            name: name of the policy.
+            compared_with: name of the policy that its value is compared with; None for the value itself.
+        """
+        if compared_with is not None:
             return "difference"
         if name in self.today:
             return "today"
@@ -418,25 +500,28 @@ class Asked:
 
 
 def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
-    """Return one record per policy and estimator, then one per difference and estimator; keys as :class:`Record`.
-
-    The best of several policies gets ``best_of``: its interval and verdict at a level corrected for the choice.
+    """Estimate policies and differences, and return one record per policy and estimator, then per difference.
 
     Args:
-        asked: policies and estimators.
-        value: estimates a policy with an estimator at a level; None if that estimator cannot.
-        apart: likewise the difference from the baseline.
+        asked: policies, comparisons and estimators.
+        value: function (policy, estimator, *, level) that estimates a policy's value; None if the estimator cannot.
+        apart: function with the same arguments that estimates the difference from the baseline; None if there is no
+            baseline.
+
+    Returns:
+        Records. The best of several policies has ``best_of``: interval and verdict at a level corrected for the choice.
     """
     pairs: list[tuple[str, str | None, Any]] = [(name, None, value) for name in asked.policies]
     pairs += [(name, asked.baseline, apart) for name in asked.compared]
     records: list[Record] = []
-    estimate_again: dict[tuple[str, str | None], Any] = {}
-    for name, baseline, ask in pairs:
+    functions: dict[tuple[str, str | None], Any] = {}
+    for name, baseline, estimate_policy in pairs:
         policy = name if baseline is None else f"{name} - {baseline}"
+        functions[policy, baseline] = functools.partial(estimate_policy, name)
         for estimator in asked.estimators:
             if baseline is not None and not asked.differs(estimator):
                 continue
-            estimate = ask(name, estimator, level=asked.level)
+            estimate = estimate_policy(name, estimator, level=asked.level)
             if estimate is None:
                 continue
             estimate = with_adaptive_findings(estimate, asked.made, name, baseline)
@@ -448,32 +533,51 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
             if today:
                 record["baseline_kind"] = kind_of_log(estimate.numbers())
             records.append(record)
-            estimate_again[policy, baseline] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]
-    best = best_record(records)
-    number = len(candidates(records))
-    if best is not None and number > 1:
-        level = level_of_best(asked.level, number)
-        estimate = estimate_again[best["policy"], best.get("baseline")](best["estimator"], level=level)
-        assert estimate is not None
-        estimate = with_adaptive_findings(estimate, asked.made, *subject(best))
-        ends = {"policies": number, "level": level, "low": estimate.low, "high": estimate.high}
-        best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
+    _add_best_of(records, asked, functions)
     return records
 
 
-def todays(baseline: str, columns: Sequence[str], propensity: str) -> str:
-    """Return the baseline's column: that of propensities for ``today``, unless a column has that name."""
+def _add_best_of(
+    records: Sequence[Record], asked: Asked, functions: Mapping[tuple[str, str | None], Answering]
+) -> None:
+    """Add ``best_of`` to the record of the best policy, in place, if it was chosen from several.
+
+    Args:
+        records: records of all policies and differences.
+        asked: request that they answer.
+        functions: function (estimator, *, level) that estimates each policy, by its name and that of the baseline.
+    """
+    best = best_record(records)
+    number = len(candidates(records))
+    if best is None or number <= 1:
+        return
+    level = level_of_best(asked.level, number)
+    estimate = functions[best["policy"], best.get("baseline")](best["estimator"], level=level)
+    assert estimate is not None
+    estimate = with_adaptive_findings(estimate, asked.made, *subject(best))
+    ends = {"policies": number, "level": level, "low": estimate.low, "high": estimate.high}
+    best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
+
+
+def baseline_column(baseline: str, columns: Sequence[str], propensity: str) -> str:
+    """Return the name of the baseline's column.
+
+    Args:
+        baseline: name of a column, or "today" for the policy that logged the rows.
+        columns: names of all columns; one that is named "today" comes first.
+        propensity: name of the column of propensities, which is the logging policy's.
+    """
     if baseline == "today" and "today" not in columns:
         return propensity
     return baseline
 
 
 def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
-    """Check that there are targets and known estimators, one of which has differences if there is a baseline.
+    """Refuse a request that cannot be answered.
 
     Raises:
-        UserError: one of these is not so.
+        UserError: no target, no estimator, an unknown one, or a baseline and no estimator of differences.
     """
     if not targets:
         raise UserError("no target column; name at least one, made by `recsim-mnar replay` for instance")
@@ -489,7 +593,13 @@ def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: 
 
 
 def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Return the columns of missing mass by policy, for the policies that have one.
+    """Return, by policy, the name of the column with its probability of actions that the log never takes.
+
+    Args:
+        policies: names of the policies.
+        named: names of the columns in the order of the policies; empty to look for policy names with the suffix
+            :data:`UNSUPPORTED`.
+        known: names of all columns.
 
     Raises:
         UserError: another number of columns than policies.
@@ -505,19 +615,23 @@ def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequen
 
 
 def _record(policy: str, estimate: Estimate) -> Record:
+    """Return the keys of a record that come from its estimate."""
     return {
         "policy": policy,
-        **{name: getattr(estimate, name) for name in _OF_ESTIMATES},
+        **{name: getattr(estimate, name) for name in _ESTIMATE_KEYS},
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.numbers(),
     }
 
 
 def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
-    """Add findings to the verdict of a record; with ``first`` before others of their level."""
-    before = [Finding.from_dict(finding) for finding in record["findings"]]
-    every = [*findings, *before] if first else [*before, *findings]
-    return record | Verdict(record["verdict_level"], every).to_dict()
+    """Return a record with more findings in its verdict; with ``first``, they precede others of the same level."""
+    present = [Finding.from_dict(finding) for finding in record["findings"]]
+    if first:
+        combined = [*findings, *present]
+    else:
+        combined = [*present, *findings]
+    return record | Verdict(record["verdict_level"], combined).to_dict()
 
 
 @dataclass(frozen=True)
@@ -525,10 +639,10 @@ class Reason:
     """A reason to doubt estimates.
 
     Attributes:
-        level: "caution" or "do_not_use".
-        message: what was found.
-        action: what to do.
-        of: policies that it concerns.
+        level: level of the verdict, "caution" or "do_not_use".
+        message: finding in words.
+        action: advice in words.
+        of: names of the policies that it concerns.
     """
 
     level: str
@@ -539,20 +653,22 @@ class Reason:
     @property
     def line(self) -> str:
         """The reason in one line for a person."""
-        of = ", ".join(self.of)
-        return f"{LEVEL_WORDS[self.level]} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
+        policies = ", ".join(self.of)
+        action = f"{self.action[:1].upper()}{self.action[1:]}"
+        return f"{LEVEL_WORDS[self.level]} ({policies}): {self.message}. {action}."
 
 
 def reasons(records: Sequence[Record]) -> list[Reason]:
-    """List the reasons to doubt estimates, the gravest first, each once.
+    """List the reasons to doubt estimates, the gravest first.
 
-    A finding against a target also concerns its differences, and one against the log several policies; each is listed
-    once. Policies that the log does not cover are left to :func:`identified`.
+    A reason is listed once, even if it concerns a target and its differences, or several policies. If the log does not
+    cover a policy, :func:`recsim_mnar.answers.sentence.identified` says so, and that reason is left out here.
     """
     by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
         for finding in record["findings"]:
-            if finding["level"] != "trust" and not (lacks(record) and finding["code"] in (*GAPS, "wide_interval")):
+            said_elsewhere = lacks(record) and finding["code"] in (*GAPS, "wide_interval")
+            if finding["level"] != "trust" and not said_elsewhere:
                 by_policy.setdefault((target_of(record), finding["code"]), (record, finding))
     labels: dict[tuple[str, str, str], list[str]] = {}
     for record, finding in by_policy.values():
@@ -562,32 +678,34 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
 
 
 FITTED_ON = "fitted_on"
-"""Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
-of the log's ``users``; ``half`` of the users that the policies are evaluated on, if they were split."""
+"""Key in the provenance of a replayed log, for a dict about policies that were fitted on data: their names
+(``policies``), the ``digest`` of the log that they were fitted on, the number of ``users`` of this log and how many of
+them that log has too (``shared``), and the ``half`` of the users that the policies are evaluated on, if users were
+split."""
 PROPENSITY_MIN = "propensity_min"
-"""Key of a replayed log's provenance: the smallest propensity under its ``policy``."""
+"""Key in the provenance of a replayed log, for the smallest propensity under its ``policy``."""
 MOST_SHARED = 0.1
-"""Share of users from which an estimate of a policy that was fitted on them is useless."""
+"""Share of a log's users that a policy was fitted on from which its estimate on that log must not be used."""
 
 
 def level_of_best(level: float, k: int) -> float:
-    """Return the level of each of k intervals such that a statement about the best of them holds at ``level``.
+    """Return the level of each of k intervals such that all of them hold jointly at ``level`` (Bonferroni).
 
-    The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
-    1 - (1 - level) / k (Bonferroni), and then so does the winner's.
+    The best of k estimates is likely to be a lucky one. An interval for it at the returned level, 1 - (1 - level) / k,
+    is valid despite the choice.
 
     Args:
-        level: in (0, 1).
-        k: number of policies that the best was chosen from, 1 or more.
+        level: joint level, in (0, 1).
+        k: number of intervals, 1 or more.
     """
     return 1.0 - (1.0 - level_of(level)) / whole_number(k, "k", least=1)
 
 
 def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
-    """Return the finding that users depend on each other, if a log's provenance says so.
+    """Return the finding that users depend on each other, if the logging policy learned from all users.
 
     Args:
-        provenance: of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
+        provenance: provenance of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
     """
     run = provenance.get("online")
     if not isinstance(run, dict) or run.get("learns") != "all users":
@@ -597,11 +715,11 @@ def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
 
 
 def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | None]) -> list[Finding]:
-    """Return the finding that a policy was fitted on users of the log, if the provenance says so.
+    """Return the finding that a policy was fitted on users of the log that it is evaluated on, if it was.
 
     Args:
-        provenance: as :func:`adaptive_findings`.
-        policies: names of the columns that the estimate is of.
+        provenance: provenance of the log.
+        policies: names of the policies that are estimated.
     """
     made = provenance.get(FITTED_ON)
     if not isinstance(made, dict) or not set(made.get("policies", ())) & set(policies):
@@ -615,17 +733,20 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | No
 
 
 def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str | None) -> Estimate:
-    """Add findings about how the log was made, and what the policies were fitted on, to an estimate."""
+    """Return an estimate with findings from the log's provenance: on dependent users and on fitted policies."""
     return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
 
 
 def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:
-    """Return the smallest propensity that a log's provenance records; None if unknown, or if the user states a bound.
+    """Return the smallest propensity that a log's provenance records.
 
     Args:
-        provenance: as :func:`adaptive_findings`.
-        stated: the user's statements, of which ``propensity_min`` and ``weight_max`` are bounds.
-        propensity: column of the propensities; the provenance is about the log's own column only.
+        provenance: provenance of the log.
+        stated: facts that the user states, by name.
+        propensity: name of the column of propensities; the provenance is about the column ``propensity`` only.
+
+    Returns:
+        The smallest propensity; None if it is not recorded, or if the user states ``propensity_min`` or ``weight_max``.
     """
     least = provenance.get(PROPENSITY_MIN)
     if propensity != "propensity" or "policy" not in provenance or not isinstance(least, float):
@@ -636,15 +757,15 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
     return least
 
 
-def taken(records: Sequence[Record], least: float | None) -> list[Record]:
-    """Add the smallest propensity from the provenance, if there is one, to the diagnostics of records."""
+def with_known_bound(records: Sequence[Record], least: float | None) -> list[Record]:
+    """Return records with the smallest propensity from the provenance in their diagnostics, unless it is None."""
     if least is None:
         return list(records)
     return [record | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}} for record in records]
 
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe the bound from the provenance, if there is one."""
+    """Return a line of text about the smallest propensity that was taken from the provenance, if it was."""
     for record in records[:1]:
         least = record["diagnostics"].get("propensity_min_taken")
         if least is not None:

@@ -1,6 +1,6 @@
 """Format estimates: amounts, intervals, and the first sentence of an answer.
 
-That sentence has the best policy, how much better than today it is, how sure that is, and what to do next.
+That sentence names the best policy, its difference from today's policy, how certain that is, and the next step.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ TODAY, RANDOM = "today's policy", "the random traffic"
 """Names of the policy that logged the rows: a system, or uniformly random choice."""
 _NO_SYSTEM = "The random traffic is not the system in production, which may earn more."
 _PROVED = ("support_missing", "support_denied")
+"""Codes of findings that prove a lack of support."""
 GAPS = (*_PROVED, "support_gap", "no_support")
+"""Codes of findings about actions of the target that the log never shows."""
 
 
 @dataclass(frozen=True)
@@ -30,19 +32,22 @@ class Amounts:
     """Format of amounts of reward.
 
     Attributes:
-        shares: whether rewards are 0 or 1, so that values are per cent of the decisions; otherwise they have a unit.
+        shares: whether rewards are 0 or 1, so that values are written in per cent of the decisions; otherwise they are
+            written in the unit of the rewards.
     """
 
     shares: bool = False
 
     @staticmethod
     def of(records: Sequence[Record]) -> Amounts:
-        """Choose the format for the rewards behind some estimates."""
+        """Choose the format from the diagnostics of the first record that describes the rewards."""
         for record in records:
             facts = record["diagnostics"]
             if {"clicks", "mean_reward", "n", "reward_min", "reward_max"} <= facts.keys():
+                # Rewards in [0, 1] are all 0 or 1 if their sum is the number of rewards that are not 0.
                 off = abs(facts["mean_reward"] * facts["n"] - facts["clicks"])
-                return Amounts((facts["reward_min"], facts["reward_max"]) == (0.0, 1.0) and off <= 1e-6 * facts["n"])
+                in_0_to_1 = (facts["reward_min"], facts["reward_max"]) == (0.0, 1.0)
+                return Amounts(shares=in_0_to_1 and off <= 1e-6 * facts["n"])
         return Amounts()
 
     def one(self, value: float) -> str:
@@ -60,7 +65,10 @@ class Amounts:
         return self.size(value)
 
     def span(self, low: float, high: float, unit: str = " %") -> str:
-        """Format an interval: ``1.81 to 1.95 %``; ``at least 1.81 %`` without an upper end."""
+        """Format an interval: ``1.81 to 1.95 %``; ``at least 1.81 %`` without an upper end.
+
+        The unit is written only for rewards of 0 and 1.
+        """
         unit *= self.shares
         if math.isfinite(high):
             return f"{self._number(low)} to {self._number(high)}{unit}"
@@ -75,14 +83,14 @@ class Amounts:
 
 
 def per_cent(share: float) -> str:
-    """Format a share in per cent with three digits, ``1.80``; tiny shares are 0."""
-    if abs(share) < 5e-8:
+    """Format a share in per cent with three significant digits and without a unit: ``1.80`` for 0.018."""
+    if abs(share) < 5e-8:  # rounding errors, which would be written with an exponent
         share = 0.0
     return f"{100.0 * share:#.3g}".rstrip(".")
 
 
 def label(record: Record) -> str:
-    """Return the reader's name of a record's policy or difference."""
+    """Return the name of a record's policy or difference for readers."""
     if "baseline" in record:
         return f"{target_of(record)} - {baseline_of(record)}"
     if record.get("today"):
@@ -91,38 +99,42 @@ def label(record: Record) -> str:
 
 
 def target_of(record: Record) -> str:
-    """Return the policy of a record."""
+    """Return the name of the policy that a record estimates."""
     return str(record["target"])
 
 
 def subject(record: Record) -> tuple[str, str | None]:
-    """Return the policy of a record, and the one that it is compared with."""
+    """Return the name of a record's policy, and of the policy that it is compared with, or None for a value."""
     return target_of(record), record.get("baseline")
 
 
 def baseline_of(record: Record) -> str:
-    """Return the reader's name of the policy that a difference starts from."""
+    """Return the name, for readers, of the policy that is subtracted in a difference."""
     if record["today"]:
         return logged_by(record.get("baseline_kind"))
     return str(record["baseline"])
 
 
 def kind_of_log(facts: Mapping[str, Any]) -> str:
-    """Return whether a system logged the rows ("today"), or chance ("random"), with one propensity below 1."""
+    """Return the kind of policy that logged the rows: "random" if all propensities are equal and below 1, else "today".
+
+    Args:
+        facts: diagnostics of an estimate.
+    """
     if facts.get("least_propensity_rows") == facts["n"] and facts["propensity_min"] < 1.0:
         return "random"
     return "today"
 
 
 def logged_by(kind: str | None) -> str:
-    """Return the reader's name of the policy that logged the rows, by a record's ``baseline_kind``."""
+    """Return the name, for readers, of the policy that logged the rows, from a record's ``baseline_kind``."""
     if kind == "random":
         return RANDOM
     return TODAY
 
 
 def covered_share(record: Record) -> float:
-    """Return the share of a policy's mass that the log covers, as far as is known."""
+    """Return the share of a policy's probability that is on actions that the log can show; 1 if no gap is known."""
     facts = record["diagnostics"]
     if "identified_share" in facts:
         return float(facts["identified_share"])
@@ -135,19 +147,29 @@ def covered_share(record: Record) -> float:
 
 
 def lacks(record: Record) -> bool:
-    """Return whether the log covers too little of the policy for an estimate of its value."""
+    """Return whether the log covers too little of a policy to estimate its value."""
     return covered_share(record) < 1.0 - OFF_BY
 
 
 def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
-    """Format the value and the interval of a record for a table."""
+    """Return the text of a record's value and that of its interval, for a table.
+
+    If a bias is proved and the value is outside the interval, the nearer end replaces the value: "at least ...".
+    """
     value, low, high = (record[key] for key in ("value", "low", "high"))
-    differs = "baseline" in record
+    is_difference = "baseline" in record
     if lacks(record):
-        # Limits as wide as the rewards' belong into the sentence of `identified`.
-        return "not covered" if differs else f"covers {100.0 * covered_share(record):.2g} %", "-"
-    write = amounts.change if differs else amounts.one
-    interval = amounts.span(low, high, " points" if differs else " %")
+        # The interval spans all possible rewards: `identified` describes it in a sentence.
+        coverage = f"covers {100.0 * covered_share(record):.2g} %"
+        if is_difference:
+            coverage = "not covered"
+        return coverage, "-"
+    if is_difference:
+        write = amounts.change
+        interval = amounts.span(low, high, " points")
+    else:
+        write = amounts.one
+        interval = amounts.span(low, high, " %")
     proved = any(finding["code"] == "bias_proved" for finding in record["findings"])
     if proved and value <= low:
         return f"at least {write(low)}", interval
@@ -157,7 +179,7 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
 
 
 def verdict_in_words(record: Record) -> str:
-    """Return the verdict for a table; a trusted difference that may be 0 is "sound, undecided"."""
+    """Return the verdict for a table; that of a trusted difference whose interval includes 0 is "sound, undecided"."""
     level = str(record["verdict_level"])
     may_be_0 = "baseline" in record and SAME not in record["method"] and record["low"] <= 0.0 <= record["high"]
     if may_be_0 and level == "trust":
@@ -166,7 +188,7 @@ def verdict_in_words(record: Record) -> str:
 
 
 def relative_change(record: Record) -> str:
-    """Format a difference in per cent of the baseline's value; "" if that is not above 0, or not known."""
+    """Format a difference in per cent of the baseline's value; return "" if that value is not positive, or unknown."""
     base = record["diagnostics"].get("value_baseline", 0.0)
     if "baseline" not in record or not base > 0.0 or lacks(record):
         return ""
@@ -175,7 +197,7 @@ def relative_change(record: Record) -> str:
 
 
 def identified(record: Record, amounts: Amounts) -> str:
-    """Describe what the log says about a policy that it covers in part, and the range left open."""
+    """Describe a policy that the log covers only in part: the value of that part, and the range of the whole value."""
     facts = record["diagnostics"]
     share = covered_share(record)
     name = label(record)
@@ -197,7 +219,12 @@ def identified(record: Record, amounts: Amounts) -> str:
 
 
 def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
-    """Return :func:`identified` of each policy that the log lacks too much of, unless it is part of ``said``."""
+    """Describe each policy of which the log covers too little, by :func:`identified`.
+
+    Args:
+        records: records of all policies.
+        said: text that readers see already; descriptions that it contains are left out.
+    """
     amounts = Amounts.of(records)
     lines = []
     for record in records:
@@ -209,17 +236,22 @@ def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
 
 
 ByRows = Callable[..., float]
-"""Function of a policy's name and ``today``, ``half_width`` and ``worse``, see :func:`weight_tolerance`."""
+"""Function (policy name, *, today, half_width, worse) that computes :func:`weight_tolerance` from the rows of a log."""
 
 TOLERANCE = "propensity_tolerance"
+"""Key, in diagnostics, of the factor by which all propensities may be wrong before a difference may be 0."""
 
 
 def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[str, float]:
-    """Return the propensity tolerance of a difference from today's policy whose interval excludes 0, if finite.
+    """Return the propensity tolerance of a difference from today's policy, as an entry of its diagnostics.
 
     Args:
-        record: a difference.
-        by_rows: computes it for rewards other than 0 and 1, which have none without it.
+        record: record of a policy or a difference.
+        by_rows: function that computes the tolerance from rows; without it only rewards of 0 and 1 have one.
+
+    Returns:
+        One entry :data:`TOLERANCE`; an empty dict for other records, for a difference whose interval includes 0, and
+        if the tolerance is infinite.
     """
     low = float(record["low"])
     high = float(record["high"])
@@ -241,12 +273,15 @@ def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[
 
 
 def with_tolerance(record: Record, by_rows: ByRows | None = None) -> Record:
-    """Add :func:`tolerated` to the diagnostics of a record."""
+    """Return a record whose diagnostics have its propensity tolerance, if it has one (:func:`tolerated`)."""
     return record | {"diagnostics": record["diagnostics"] | tolerated(record, by_rows)}
 
 
 def unless(record: Mapping[str, Any]) -> str:
-    """Describe, with two digits, the errors of propensities that a difference tolerates; "" if none."""
+    """Return a sentence on the errors of propensities, with two digits, that a difference tolerates; "" if none.
+
+    For the best of several policies, the tolerance of its wider interval counts.
+    """
     factor = record.get("best_of", record["diagnostics"]).get(TOLERANCE)
     if factor is None or factor <= 1.0:
         return ""
@@ -261,10 +296,11 @@ RESTS = (
     "independent, what was shown does not change later visits, next month is like this one, and the new policy was not "
     "built from these records."
 )
-"""Assumptions of every answer that no log can test."""
+"""Sentence with the assumptions of every answer that no log can test."""
 SAME = "the same policy"
-"""Part of the method of a difference between two policies that are equal on every row."""
+"""Part of the method, in words, of a difference between two policies that are equal on every row."""
 EXPLORE = "log with exploration where the target acts"
+"""Advice if the log lacks actions of the target."""
 _AGAINST_A_SYSTEM = "compare it with the system in production: in an A/B test, or by a column of it (--baseline COLUMN)"
 
 
@@ -275,7 +311,7 @@ _OF_USERS = {
     "position_effect": "the order of a slate's items matters, and it assumes that it does not",
     "clicks_after_click": "a click may depend on the items above, and it assumes that it does not",
 }
-"""Short forms of findings against an assumption on users, by code."""
+"""Short texts of findings against an assumption about users, by code."""
 
 
 @dataclass(frozen=True)
@@ -286,21 +322,22 @@ class Sentence:
         answer: "better", "worse" (both only if trusted), "looks_better", "looks_worse", "cannot_tell",
             "same_policy", "value" (no baseline was given), "not_covered" (the log lacks too much of the target),
             "no_reward" or "do_not_use".
-        policy: the target; of several the one with the largest estimate that can be used.
-        baseline: the policy that it is compared with, as in the records; None without a comparison.
-        baseline_kind: "today" for the system that logged the rows, "random" if the rows were drawn at random, "policy"
-            for another one; None without a comparison.
-        change_percent: how much more than the baseline it earns, in per cent of that; None if unknown, or if the
-            baseline does not earn more than 0.
-        low_percent: lower end of its interval.
-        high_percent: upper end.
-        level: coverage of the interval; 1 - .05 / k for the best of k policies, if 1 - .05 was asked for.
-        sure: "trust", "caution" or "do_not_use".
+        policy: name of the target; if there are several, of the one with the largest usable estimate.
+        baseline: name of the policy that it is compared with, as in the records; None without a comparison.
+        change_percent: difference from the baseline's value, in per cent of that value; None if it is unknown or not
+            positive.
+        low_percent: lower end of the interval for ``change_percent``.
+        high_percent: upper end of that interval.
+        level: nominal coverage of the interval; 1 - .05 / k for the best of k policies, if 1 - .05 was requested.
+        sure: level of the verdict, "trust", "caution" or "do_not_use".
         action: next step.
-        text: the whole sentence, for a person.
-        rests: its assumptions that no log can test. Empty if nothing is estimated.
-        segments: of an answer by segments: the column (``by``), and the segments in which the policy is ``worse``,
-            ``better``, in which the log ``cannot_tell``, and those whose estimates must not be used (``do_not_use``).
+        text: sentence for a person.
+        rests: assumptions that no log can test; "" if nothing is estimated.
+        segments: column of the segments (``by``), and the names of those in which the policy is ``worse`` or
+            ``better``, in which the log ``cannot_tell``, and whose estimates must not be used (``do_not_use``); None
+            without segments.
+        baseline_kind: kind of the baseline, "today" for the system that logged the rows, "random" if it chose
+            uniformly at random, or "policy" for another one; None without a comparison.
     """
 
     answer: str
@@ -323,10 +360,10 @@ class Sentence:
 
 
 def leading(records: Sequence[Record]) -> list[Record]:
-    """Set ``leads`` in each record: whether it is the one to read first of its policy or difference.
+    """Return the records with the key ``leads``: whether a record is the one of its policy or difference to read first.
 
-    One estimator leads everywhere: "snips" if all rows have it, otherwise "ips", otherwise the first one that they all
-    have.
+    The leading estimator is the same for all policies and differences: "snips" if all have it, otherwise "ips",
+    otherwise the first one that all have. If they share no estimator, the first of each leads.
     """
     estimators: dict[tuple[str, str | None], list[str]] = {}
     for record in records:
@@ -344,28 +381,32 @@ def leading(records: Sequence[Record]) -> list[Record]:
 
 
 def candidates(records: Sequence[Record]) -> list[Record]:
-    """List the leading records that an answer chooses from: differences, or values if there are none."""
+    """List the leading records from which the best policy is chosen: differences, or values if there are none."""
     leaders = [record for record in records if record["leads"]]
     return [record for record in leaders if "baseline" in record] or leaders
 
 
 def best_record(records: Sequence[Record]) -> Record | None:
-    """Return the candidate with the largest usable estimate; None if the log covers no policy.
+    """Return the record of the best policy: the candidate with the largest usable estimate.
 
-    If a record was corrected for the choice, it is that one.
+    Policies equal to the baseline, and estimates that must not be used, count only if there are no others. A record
+    that has ``best_of`` was chosen before and is returned.
+
+    Returns:
+        The record; None if the log covers no policy.
     """
     covered = [record for record in candidates(records) if not _uncovered(record, records)]
-    covered = [record for record in covered if SAME not in record["method"]] or covered
-    usable = [record for record in covered if record["verdict_level"] != "do_not_use"] or covered
-    chosen = [record for record in records if "best_of" in record] or usable
-    return max(chosen, key=lambda record: float(record["value"]), default=None)
+    differing = [record for record in covered if SAME not in record["method"]] or covered
+    usable = [record for record in differing if record["verdict_level"] != "do_not_use"] or differing
+    eligible = [record for record in records if "best_of" in record] or usable
+    return max(eligible, key=lambda record: float(record["value"]), default=None)
 
 
 def sentence_of(records: Sequence[Record]) -> Sentence:
-    """Write the first sentence of an answer.
+    """Write the first sentence of an answer: on the best policy, or on the first one if the log covers none.
 
     Args:
-        records: of :class:`recsim_mnar.own_log.estimating.Answer`, at least one.
+        records: records of :class:`recsim_mnar.own_log.estimating.Answer`, at least one.
     """
     best = best_record(records)
     if best is not None:
@@ -378,28 +419,32 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     uncovered = _uncovered(first, records)[0]
     actions = []
     for finding in uncovered["findings"]:
-        if finding["code"] == "target_knows":  # which explains the missing mass
+        if finding["code"] == "target_knows":  # a target that saw the rewards also seems to lack support
             text = f"Do not judge {target_of(first)} by this log: {finding['message']}."
             return judged.sentence("do_not_use", text, finding["action"], sure="do_not_use")
         if finding["code"] in _PROVED:
             actions.append(finding["action"])
     text = identified(uncovered, Amounts.of(records))
-    return judged.sentence("not_covered", text, [*actions, EXPLORE][0], sure="do_not_use")
+    action = actions[0] if actions else EXPLORE
+    return judged.sentence("not_covered", text, action, sure="do_not_use")
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
-    """List the values of a record's policies of which the log covers too little."""
+    """List the records of values, of a record's policy and its baseline, of which the log covers too little."""
     names = subject(record)
     return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
 
 
 def is_of_slates(record: Record) -> bool:
-    """Return whether a record's estimator is one of slates, with an assumption on users."""
+    """Return whether a record's estimator is for slates, with an assumption about users."""
     return "assumption" in record["diagnostics"]
 
 
 def within_limits(record: Record) -> Record:
-    """Clip the value of a record of slates to its interval, which is what is known if a bias is proved."""
+    """Clip the value of a record of slates to its interval, because only the interval is valid if a bias is proved.
+
+    Records of single items are returned unchanged.
+    """
     if not is_of_slates(record):
         return record
     return {**record, "value": min(max(record["value"], record["low"]), record["high"])}
@@ -407,10 +452,10 @@ def within_limits(record: Record) -> Record:
 
 @dataclass(frozen=True)
 class _Judged:
-    """A record as an answer judges it: the best of several policies by the interval corrected for the choice.
+    """Writer of the sentence about one record; the best of several policies has an interval corrected for the choice.
 
     Attributes:
-        record: the record.
+        record: record that the sentence is about.
         records: all records of the answer.
     """
 
@@ -419,50 +464,53 @@ class _Judged:
 
     @cached_property
     def limits(self) -> Record:
-        """The verdict, level and interval that count."""
+        """The mapping with the verdict, level and interval that count: ``best_of`` if there is one, else the record."""
         return self.record.get("best_of") or self.record
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The ends of the interval."""
+        """The lower and upper end of the interval that counts."""
         return self.limits["low"], self.limits["high"]
 
     @property
     def interval(self) -> str:
-        """The interval's level."""
+        """The words "95 % interval" with the level of the interval that counts."""
         return f"{100.0 * self.limits['level']:.4g} % interval"
 
     @cached_property
     def sure(self) -> str:
-        """The worse of both verdicts."""
+        """The worse of the record's own verdict level and that of ``best_of``."""
         return max(self.record["verdict_level"], self.limits["verdict_level"], key=LEVELS.index)
 
     @cached_property
     def doubts(self) -> list[Record]:
-        """The findings that determine the verdict, each code once."""
+        """The findings of the verdict's level, one per code, those of the record before those of ``best_of``."""
         findings = (*self.record["findings"], *self.limits["findings"])
+        # In reversed order, the first finding of a code is the last to be stored.
         doubts = {finding["code"]: finding for finding in reversed(findings) if finding["level"] == self.sure}
         return list(doubts.values())[::-1]
 
     @cached_property
     def amounts(self) -> Amounts:
-        """The format of amounts."""
+        """The format of amounts for the rewards of this log."""
         return Amounts.of(self.records)
 
     @property
     def who(self) -> str:
-        """The policy, and the number of policies it was chosen from."""
-        name = target_of(self.record) if "baseline" in self.record else label(self.record)
-        chosen = self.record.get("best_of")
-        if chosen is None:
+        """The subject of the sentence: the policy's name, and the number of policies that it was chosen from."""
+        name = label(self.record)
+        if "baseline" in self.record:
+            name = target_of(self.record)
+        best_of = self.record.get("best_of")
+        if best_of is None:
             return name
-        return f"{name}, the largest usable estimate of {chosen['policies']} policies,"
+        return f"{name}, the largest usable estimate of {best_of['policies']} policies,"
 
     @property
     def because(self) -> str:
-        """The doubts, and the reason if the verdict on the best of several policies is worse than the record's own."""
+        """The doubts in words, with an explanation if the verdict of ``best_of`` is worse than the record's own."""
         level = self.record["verdict_level"]
-        if is_of_slates(self.record):  # another line describes the assumptions on users
+        if is_of_slates(self.record):  # other lines of the answer describe assumptions about users in full
             first, *more = self.doubts
             doubts = str(_OF_USERS.get(first["code"], first["message"]))
             if more:
@@ -471,13 +519,13 @@ class _Judged:
             doubts = "; ".join(finding["message"] for finding in self.doubts)
         if level == self.sure:
             return doubts
-        chosen = self.record["best_of"]
+        best_of = self.record["best_of"]
         alone = f"at {100.0 * self.record['level']:.4g} %, as in its row, the verdict is"
-        judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
+        judged = f"the best of {best_of['policies']} is judged at {100.0 * best_of['level']:.4g} %"
         return f"{doubts} ({judged}; {alone} {LEVEL_WORDS[level]})"
 
     def next(self, trusted: str) -> str:
-        """Return the next step: against the first doubt, or ``trusted`` without any."""
+        """Return the next step: the action of the first doubt, or ``trusted`` if the verdict is trust."""
         if self.sure == "trust" or not self.doubts:
             return trusted
         return str(self.doubts[0]["action"])
@@ -485,7 +533,15 @@ class _Judged:
     def sentence(
         self, answer: str, text: str, action: str, sure: str = "", shares: tuple[float, float, float] | None = None
     ) -> Sentence:
-        """Write the sentence of the record; ``shares`` are the change and its interval over the baseline."""
+        """Make the sentence, adding to the text what depends on segments and on the kind of log.
+
+        Args:
+            answer: key of the answer, see :class:`Sentence`.
+            text: sentence about the policy.
+            action: next step.
+            sure: level of the verdict; "" for that of the record.
+            shares: the change and the ends of its interval, as shares of the baseline's value; None if unknown.
+        """
         record = self.record
         segments = record.get("segments")
         baseline = record.get("baseline")
@@ -493,36 +549,36 @@ class _Judged:
         estimated = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
         if segments is not None and segments["worse"]:
             text += f" By {segments['by']} it is worse than {baseline_of(record)} in {', '.join(segments['worse'])}."
-        if kind == "random" and estimated:
-            text += f" {_NO_SYSTEM}"
         rests = ""
         if estimated:
             rests = RESTS
+            if kind == "random":
+                text += f" {_NO_SYSTEM}"
             if answer != "cannot_tell":
                 rests += unless(record)
         change = low = high = None
         if shares is not None:
             change, low, high = (100.0 * share for share in shares)
-            if is_of_slates(record):  # if a bias is proved, only the limits are known
+            if is_of_slates(record):  # if a bias is proved, only the interval is valid
                 change = min(max(change, low), high)
         return Sentence(
-            answer,
-            target_of(record),
-            baseline,
-            change,
-            low,
-            high,
-            self.limits["level"],
-            sure or self.sure,
-            action,
-            f"{text} Next: {action}.",
-            rests,
-            segments,
-            None if baseline is None else kind,
+            answer=answer,
+            policy=target_of(record),
+            baseline=baseline,
+            change_percent=change,
+            low_percent=low,
+            high_percent=high,
+            level=self.limits["level"],
+            sure=sure or self.sure,
+            action=action,
+            text=f"{text} Next: {action}.",
+            rests=rests,
+            segments=segments,
+            baseline_kind=None if baseline is None else kind,
         )
 
     def unusable(self, against: str = "") -> Sentence:
-        """Write the sentence for an estimate that must not be used."""
+        """Write the sentence for an estimate that must not be used; ``against`` names the baseline of a difference."""
         action = self.next("log more rows")
         target = target_of(self.record)
         if any(finding["code"] == "no_reward" for finding in self.doubts):
@@ -557,7 +613,7 @@ class _Judged:
         return self.sentence("value", text, self.next(action))
 
     def difference(self) -> Sentence:
-        """Write the sentence for a policy compared with another one."""
+        """Write the sentence for a policy that is compared with another one."""
         record = self.record
         other = baseline_of(record)
         low, high = self.ends
@@ -571,7 +627,7 @@ class _Judged:
         better = low > 0.0
         answer = "better" if better else "worse"
         more = "more" if better else "less"
-        change, span = self._sizes(1.0 if better else -1.0)
+        change, span = self._sizes(sign=1.0 if better else -1.0)
         if self.sure == "trust":
             text = f"{self.who} earns {change} {more} than {other} ({self.interval} {span} {more})."
         else:
@@ -581,7 +637,7 @@ class _Judged:
         return self.sentence(answer, text, self.next(self._launch(better=better)), shares=self.shares)
 
     def _cannot_tell(self, other: str) -> Sentence:
-        """Write the sentence for a difference whose interval includes 0."""
+        """Write the sentence for a difference from the policy ``other`` whose interval includes 0."""
         _, low, high = self.shares or (0.0, *self.ends)
         less = self._size(max(-low, 0.0))
         more = self._size(max(high, 0.0))
@@ -592,12 +648,9 @@ class _Judged:
         return self.sentence("cannot_tell", text, self.next(self._more()), shares=self.shares)
 
     def _launch(self, *, better: bool) -> str:
-        """Return the next step after a trusted difference."""
-        random = self.record.get("baseline_kind") == "random"
-        if better and random:
-            return _AGAINST_A_SYSTEM
-        if random:
-            return "do not take it"
+        """Return the next step after a trusted difference, by its sign and by the kind of the baseline."""
+        if self.record.get("baseline_kind") == "random":
+            return _AGAINST_A_SYSTEM if better else "do not take it"
         if not better:
             return f"keep {baseline_of(self.record)}"
         if self.record.get("segments", {}).get("worse"):
@@ -605,7 +658,10 @@ class _Judged:
         return "try it in an A/B test"
 
     def _more(self) -> str:
-        """Describe how much larger a log must be for the interval of a difference of this size to exclude 0."""
+        """Return the advice to log more, as much as the interval needs to exclude 0 if the difference stays the same.
+
+        The width of an interval falls with the square root of the number of rows.
+        """
         unit = "users" if self.record["diagnostics"].get("clustered") else "rows"
         low, high = self.ends
         size = abs(self.record["value"])
@@ -618,32 +674,41 @@ class _Judged:
 
     @cached_property
     def shares(self) -> tuple[float, float, float] | None:
-        """The change and its interval as shares of the baseline's value; None if that is not above 0.
+        """The change and the ends of its interval, divided by the baseline's value; None if that may not be positive.
 
         Today's value is the mean reward of the log, and is treated as exact. For rewards of 0 and 1 and independent
-        rows that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order,
-        so the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its
-        interval counts.
+        rows that does not make the interval too narrow: Cov(D, B) = D / n and Var(B) = B / n to first order,
+        so the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. The value of another baseline is uncertain: each
+        end is divided by that end of the baseline's interval which makes the interval wider.
         """
         record = self.record
         low, high = self.ends
-        least = most = base = record["diagnostics"].get("value_baseline", 0.0)
+        base = record["diagnostics"].get("value_baseline", 0.0)
+        least_base = most_base = base
         if not record["today"]:
             baseline = next(r for r in self.records if r["leads"] and r["policy"] == record["baseline"])
-            least = baseline["low"]
-            most = baseline["high"]
-        if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
+            least_base = baseline["low"]
+            most_base = baseline["high"]
+        known_base = 0.0 < least_base <= base <= most_base < math.inf
+        if not (known_base and math.isfinite(low) and math.isfinite(high)):
             return None
-        return record["value"] / base, low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
+        low_share = low / (most_base if low > 0.0 else least_base)
+        high_share = high / (least_base if high > 0.0 else most_base)
+        return record["value"] / base, low_share, high_share
 
     def _size(self, amount: float) -> str:
-        """Format an amount, or a share if the change is known as one, without a plus."""
+        """Format an amount without its sign: in per cent of the baseline's value if ``shares`` is known."""
         if self.shares is None:
             return self.amounts.size(amount)
         return f"{per_cent(amount)} %"
 
     def _sizes(self, sign: float) -> tuple[str, str]:
-        """Format the change and its interval without their sign."""
+        """Format the change and its interval, both multiplied by ``sign``, so that a loss is written as positive.
+
+        Returns:
+            The change; "at least ..." or "at most ..." if it is outside the interval because a bias is proved.
+            The interval.
+        """
         change, *ends = (sign * end for end in self.shares or (self.record["value"], *self.ends))
         low = min(ends)
         high = max(ends)
@@ -660,9 +725,15 @@ class _Judged:
 def intervals_of(
     selected: Sequence[Record], records: Sequence[Record]
 ) -> tuple[list[tuple[float, float, float]], bool]:
-    """Return (value, low, high) of each selected record as in the sentence, and whether these are shares.
+    """Return the intervals of records as the sentence gives them, for a chart.
 
-    They are shares of the baseline's value if every selected record has one.
+    Args:
+        selected: records whose intervals are returned.
+        records: all records of the answer.
+
+    Returns:
+        (value, low, high) of each selected record.
+        Whether these are shares of the baseline's value, because that is known for all of them.
     """
     judged = [_Judged(record, records) for record in selected]
     shares = [judgement.shares for judgement in judged if "baseline" in judgement.record]

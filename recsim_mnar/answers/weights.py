@@ -1,4 +1,4 @@
-"""Summarise weights and their tolerance to errors, and test whether a column of segments was fixed before."""
+"""Summarise importance weights, their tolerance to errors, and whether segments depend on what was recommended."""
 
 from __future__ import annotations
 
@@ -19,40 +19,47 @@ from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints
 
 MOST_BINS = 40
-"""Most bins of a distribution."""
-_AN_OCTAVE = 32
-"""Bins per octave in which numbers are counted before bins are merged."""
+"""Largest number of bins of a distribution."""
+_PER_OCTAVE = 32
+"""Number of fine bins per factor of 2, in which numbers are counted before bins are merged."""
 
 
 class RatioBins:
-    """Counts of numbers in bins of equal ratios; the counts do not depend on how numbers come in blocks."""
+    """Histogram with bins whose edges have equal ratios; counts do not depend on the blocks in which numbers arrive."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
 
     def extend(self, positive: NDArray[np.float64]) -> None:
         """Count numbers (n,), all of them above 0 and finite."""
-        places, counts = np.unique(np.floor(_AN_OCTAVE * np.log2(positive)).astype(np.int64), return_counts=True)
-        for place, count in zip(places.tolist(), counts.tolist(), strict=True):
-            self.counts[place] = self.counts.get(place, 0) + count
+        fine_bins = np.floor(_PER_OCTAVE * np.log2(positive)).astype(np.int64)
+        used_bins, counts = np.unique(fine_bins, return_counts=True)
+        for fine_bin, count in zip(used_bins.tolist(), counts.tolist(), strict=True):
+            self.counts[fine_bin] = self.counts.get(fine_bin, 0) + count
 
     def joined(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Return edges (b + 1,) and counts (b,), with neighbours merged to at most :data:`MOST_BINS` bins."""
+        """Merge neighbouring fine bins, so that at most :data:`MOST_BINS` remain.
+
+        Returns:
+            (b + 1,) edges of the bins.
+            (b,) counts. Both are empty without numbers.
+        """
         if not self.counts:
             return (), ()
-        wide = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
-        first = min(self.counts) // wide
-        last = max(self.counts) // wide
+        # Fine bins per merged bin, rounded up; one bin is spare because the first merged bin may start before the data.
+        width = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
+        first = min(self.counts) // width
+        last = max(self.counts) // width
         counts = [0] * (last - first + 1)
-        for place, count in self.counts.items():
-            counts[place // wide - first] += count
-        edges = np.exp2(np.arange(first, last + 2) * (wide / _AN_OCTAVE))
+        for fine_bin, count in self.counts.items():
+            counts[fine_bin // width - first] += count
+        edges = np.exp2(np.arange(first, last + 2) * (width / _PER_OCTAVE))
         return tuple(edges.tolist()), tuple(counts)
 
 
 @dataclass(frozen=True)
 class WeightDistribution:
-    """Distribution of a policy's weights target / propensity.
+    """Distribution of a policy's importance weights target / propensity.
 
     Attributes:
         policy: name of the policy.
@@ -61,10 +68,10 @@ class WeightDistribution:
         largest: largest weight.
         effective: Kish's effective sample size, (sum w)^2 / sum w^2; 0 if every weight is 0.
         zero: share of rows with weight 0.
-        clipped: share of rows above the clip.
-        mass_clipped: share of the weights' sum that clipping removes.
-        edges: (b + 1,) edges of the bins, in equal ratios; none if every weight is 0.
-        counts: (b,) rows per bin; rows of weight 0 are in none.
+        clipped: share of rows with a weight above the clip.
+        mass_clipped: share of the sum of weights that clipping removes.
+        edges: (b + 1,) edges of the bins, in equal ratios; empty if every weight is 0.
+        counts: (b,) number of rows per bin; rows with weight 0 are in no bin.
     """
 
     policy: str
@@ -79,7 +86,7 @@ class WeightDistribution:
     counts: tuple[int, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """Return JSON types."""
+        """Convert to JSON types."""
         return {**vars(self), "edges": list(self.edges), "counts": list(self.counts)}
 
     @staticmethod
@@ -89,10 +96,10 @@ class WeightDistribution:
 
 
 class WeightTally:
-    """Accumulates the distribution of weights block by block, in constant memory.
+    """Accumulator of the distribution of weights, block by block and in constant memory.
 
     Args:
-        clip: largest weight of the clipped estimators, None for none.
+        clip: largest weight of the clipped estimators; None for no clipping.
     """
 
     def __init__(self, clip: float | None = None) -> None:
@@ -100,8 +107,8 @@ class WeightTally:
             self.clip = np.inf
         else:
             self.clip = clip
-        self.rows = self.zeros = self.above = 0
-        self.total = self.squares = self.off = self.largest = 0.0
+        self.rows = self.zeros = self.rows_clipped = 0
+        self.total = self.squares = self.total_clipped = self.largest = 0.0
         self.bins = RatioBins()
 
     def extend(self, weight: Floats) -> None:
@@ -112,28 +119,29 @@ class WeightTally:
         positive = weight[weight > 0.0]
         self.rows += weight.size
         self.zeros += weight.size - positive.size
-        self.above += above.size
+        self.rows_clipped += above.size
         self.total += float(weight.sum())
         self.squares += float(weight @ weight)
         if above.size:
-            self.off += float((above - self.clip).sum())
+            self.total_clipped += float((above - self.clip).sum())
         self.largest = max(self.largest, float(weight.max()))
         self.bins.extend(positive)
 
     def distribution(self, policy: str) -> WeightDistribution:
-        """Return the distribution of all weights so far, under a policy's name."""
+        """Return the distribution of all weights so far, for the policy of this name."""
         edges, counts = self.bins.joined()
+        rows = max(self.rows, 1)
         return WeightDistribution(
-            policy,
-            self.rows,
-            self.total / max(self.rows, 1),
-            self.largest,
-            self.total**2 / self.squares if self.squares > 0.0 else 0.0,
-            self.zeros / max(self.rows, 1),
-            self.above / max(self.rows, 1),
-            self.off / self.total if self.total > 0.0 else 0.0,
-            edges,
-            counts,
+            policy=policy,
+            rows=self.rows,
+            mean=self.total / rows,
+            largest=self.largest,
+            effective=self.total**2 / self.squares if self.squares > 0.0 else 0.0,
+            zero=self.zeros / rows,
+            clipped=self.rows_clipped / rows,
+            mass_clipped=self.total_clipped / self.total if self.total > 0.0 else 0.0,
+            edges=edges,
+            counts=counts,
         )
 
 
@@ -142,8 +150,8 @@ def weight_distribution(policy: str, weight: Floats, clip: float | None = None) 
 
     Args:
         policy: name of the policy.
-        weight: (n,) target / propensity of each row.
-        clip: largest weight of the clipped estimators, None for none.
+        weight: (n,) weight target / propensity of each row.
+        clip: largest weight of the clipped estimators; None for no clipping.
     """
     tally = WeightTally(clip)
     tally.extend(weight)
@@ -151,21 +159,22 @@ def weight_distribution(policy: str, weight: Floats, clip: float | None = None) 
 
 
 def propensity_tolerance(end: float, today: float) -> float:
-    """Return the factor by which every propensity may be off before ``snips`` of 0/1 rewards reaches today's value.
+    """Compute the factor by which propensities may be wrong before a difference from today's value may be 0.
 
-    Propensities that are off by a factor of at most G change weights by as much, and so the odds of the self-normalised
-    mean by at most G^2. The factor is the root of the ratio of odds.
+    This holds for ``snips`` with rewards of 0 and 1. If each propensity is wrong by a factor of at most G, either way,
+    so is each weight, and the odds of the self-normalised mean change by a factor of at most G^2. So the tolerated
+    factor is the square root of the ratio of the two odds.
 
     Args:
-        end: the end of the interval that is nearer to today's value: the lower one of a policy that is better, the
-            upper one of one that is worse.
-        today: the mean reward of the log, strictly between 0 and 1 as ``end``, or one of them 0 or 1.
+        end: end of the policy's interval that is nearer to today's value: the lower one if the policy is better, the
+            upper one if it is worse.
+        today: mean reward of the log, in [0, 1].
 
     Returns:
-        1 and more, inf where one of the two is 0 or 1 and the other is not.
+        The factor, at least 1; inf if ``end`` or ``today`` is 0 or 1 and they are not equal.
 
     Raises:
-        UserError: no probabilities.
+        UserError: a value outside [0, 1].
     """
     for value, name in ((end, "end"), (today, "today")):
         if not 0.0 <= value <= 1.0:
@@ -174,46 +183,62 @@ def propensity_tolerance(end: float, today: float) -> float:
         return 1.0
     high = max(end, today)
     low = min(end, today)
-    below = low * (1.0 - high)
-    if below > 0.0:
-        return math.sqrt(high * (1.0 - low) / below)
+    denominator = low * (1.0 - high)
+    if denominator > 0.0:
+        return math.sqrt(high * (1.0 - low) / denominator)
     return math.inf
 
 
 def weight_tolerance(
     reward: Floats, propensity: Floats, target: Floats, *, today: float, half_width: float, worse: bool = False
 ) -> float:
-    """Compute :func:`propensity_tolerance` for any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
+    """Compute the factor of :func:`propensity_tolerance` for rewards that may be any real numbers.
 
-    The least of these ratios is the v at which sum(g w (r - v)) has the least value 0: g is G where r < v and 1/G where
-    r > v (Zhao, Small & Bhattacharya 2019, who sort the rewards to find v for a given G). The G for a given v needs no
-    sorting: it is the root of sum w (r - v)+ over sum w (v - r)+. The interval's half width is taken off,
-    as if it did not depend on G: v is today's value plus it.
+    If each weight w may be multiplied by any g in [1/G, G], the smallest self-normalised value
+    sum(g w r) / sum(g w) is the v for which the minimum over g of sum(g w (r - v)) is 0. There g is G for rewards below
+    v and 1/G above (Zhao, Small & Bhattacharya 2019, who sort the rewards to find v for a given G). The G for a given v
+    needs no sorting: it is the square root of sum w (r - v)+ over sum w (v - r)+. The half width of the interval is
+    taken to be independent of G, so v is today's value plus the half width.
 
     Args:
         reward: (n,) any real numbers.
         propensity: (n,) in (0, 1].
         target: (n,) in [0, 1].
-        today: the mean reward of the log.
-        half_width: from the value to the end of its interval that is nearer to today's value.
-        worse: whether the policy is worse than today, so that the largest ratio is asked for.
+        today: mean reward of the log.
+        half_width: distance from the policy's value to the end of its interval that is nearer to today's value.
+        worse: whether the policy is worse than today's; then the largest value is compared with today's.
 
     Returns:
-        1 and more; 1 where the interval reaches today's value, inf where no factor brings it there.
+        The factor, at least 1: 1 if the interval includes today's value, inf if no factor makes it do so.
     """
-    return tolerance_of(*weight_excess(reward, propensity, target, today=today, half_width=half_width, worse=worse))
+    gain, loss = weight_excess(reward, propensity, target, today=today, half_width=half_width, worse=worse)
+    return tolerance_of(gain, loss)
 
 
 def weight_excess(
     r: Floats, p: Floats, t: Floats, *, today: float, half_width: float, worse: bool
 ) -> tuple[float, float]:
-    """Sum w (r - v)+ and w (v - r)+ over rows, see :func:`weight_tolerance`; sums of blocks add up."""
-    beyond = (t / p) * ((-1.0 if worse else 1.0) * (r - today) - half_width)
-    return float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
+    """Compute the two sums that :func:`tolerance_of` needs; those of several blocks of rows add up.
+
+    Args:
+        r: (n,) rewards.
+        p: (n,) propensities.
+        t: (n,) the target's probabilities of the logged actions.
+        today: mean reward of the log.
+        half_width: distance from the policy's value to the end of its interval that is nearer to today's value.
+        worse: whether the policy is worse than today's; then rewards count with the opposite sign.
+
+    Returns:
+        The sum over rows of w (r - v)+, where v is today's value plus the half width.
+        The sum over rows of w (v - r)+.
+    """
+    sign = -1.0 if worse else 1.0
+    excess = (t / p) * (sign * (r - today) - half_width)
+    return float(np.sum(np.maximum(excess, 0.0))), float(np.sum(np.maximum(-excess, 0.0)))
 
 
 def tolerance_of(gain: float, loss: float) -> float:
-    """Return the tolerance from the sums of :func:`weight_excess`."""
+    """Compute the tolerated factor of :func:`weight_tolerance` from the two sums of :func:`weight_excess`."""
     if gain <= loss:
         return 1.0
     if loss > 0.0:
@@ -222,13 +247,16 @@ def tolerance_of(gain: float, loss: float) -> float:
 
 
 MOST = 100
-"""Most segments that are estimated."""
+"""Largest number of segments that are estimated."""
 FIXED = 0.99
-"""Joint level of the limits of mean weights that refuse a column: at most one fixed column in 200 by chance."""
+"""Joint two-sided level of the tests of mean weights that refuse a column: at most one in 200 columns that were fixed
+before the recommendation is refused by chance."""
 CERTAIN = 20
-"""Users of a segment from which equal rewards in all its rows, against the log's majority, are no chance."""
+"""Number of users of a segment from which it is no chance that all its rows have a reward while most rows of the log
+have none, or the opposite."""
 THIN = 30
-"""Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
+"""Number of users below which a segment has no interval: at the high level that joint intervals need, it would miss too
+often."""
 NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
 """Codes of reasons to refuse a column."""
 
@@ -237,8 +265,8 @@ class RefusedColumnError(UserError):
     """Raised for a column that cannot define segments; estimates of all rows do not depend on it.
 
     Attributes:
-        column: its name.
-        code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
+        column: name of the column.
+        code: reason, :data:`NOT_FIXED` or :data:`TOO_MANY`.
     """
 
     def __init__(self, message: str, column: str = "", code: str = NOT_FIXED) -> None:
@@ -251,7 +279,7 @@ class RefusedColumnError(UserError):
         return RefusedColumnError(printable(f"--by {column}: {written(code, 'says', params)}"), column, code)
 
     def to_dict(self) -> Mapping[str, object]:
-        """Return JSON types."""
+        """Convert to JSON types."""
         return {"by": self.column, "code": self.code, "message": str(self)}
 
 
@@ -261,8 +289,8 @@ class Segments:
 
     Attributes:
         column: name of the column.
-        names: values of the segments; None for the rows without one.
-        rows: rows of each segment in ascending order.
+        names: value of the column in each segment; None for the segment of rows without a value.
+        rows: numbers of each segment's rows, in ascending order.
     """
 
     column: str
@@ -275,8 +303,8 @@ class Segments:
 
         Args:
             column: name of the column.
-            codes: (n,) index of each row's value; -1 for none.
-            values: all values.
+            codes: (n,) index of each row's value in ``values``; -1 for rows without a value.
+            values: distinct values of the column.
 
         Raises:
             RefusedColumnError: more than :data:`MOST` segments.
@@ -287,9 +315,9 @@ class Segments:
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(sizes)
         rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
-        listed = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
-        names = tuple(None if code < 0 else str(values[code]) for code in listed)
-        return Segments(column, names, tuple(rows_of[code] for code in listed))
+        by_size = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
+        names = tuple(None if code < 0 else str(values[code]) for code in by_size)
+        return Segments(column, names, tuple(rows_of[code] for code in by_size))
 
     def where(self, value: str | None) -> str:
         """Describe a segment within a sentence."""
@@ -298,24 +326,25 @@ class Segments:
         return f"where {self.column} has no value"
 
     def __iter__(self) -> Iterator[tuple[str | None, Ints]]:
+        """Iterate over pairs of a segment's value and the numbers of its rows."""
         return iter(zip(self.names, self.rows, strict=True))
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Test whether a column was fixed before the recommendation: then E[w | segment] = 1 for any policy.
+    """Test whether a column of segments was fixed before the recommendation, by mean weights within segments.
 
-    Without support the mean is smaller, so that a mean below 1 is a proof only if support and a bound of the weights
-    are stated.
+    If it was, E[w | segment] is 1 for any policy. Without support the mean is smaller, so a mean below 1 counts as a
+    proof only if the user states support and a bound of the weights.
 
     Attributes:
         reward: (n,) rewards.
         propensity: (n,) propensities.
-        users: users of the rows, or None.
-        targets: by policy, (n,) its probability of the logged action.
-        missing: by policy, (n,) its mass where the logging probability is 0.
+        users: user of each row; None if rows are independent.
+        targets: (n,) each policy's probability of the logged action, by policy.
+        missing: (n,) each policy's probability of actions whose logging probability is 0, by policy, if it is known.
         action: (n,) numbers of the items shown, from 0; None if they are not known.
-        facts: known facts about the log.
+        facts: facts about the log that the user states.
     """
 
     reward: Floats
@@ -327,35 +356,42 @@ class Weights:
     facts: Facts
 
     def refuse(self, segments: Segments) -> None:
-        """Refuse a column that depends on what was recommended.
+        """Refuse a column of segments that depends on what was recommended.
 
         The test uses each policy's weights and, if the items shown are known, those of a policy that shows the items
-        that are too frequent in a segment: chosen on half of the users, and tested on the others. Policies whose mean
-        weight is wrong in the whole log are left out, because their propensities are wrong and verdicts say so.
+        that are too frequent in a segment. That policy is chosen on half of the users and tested on the other half.
+        Policies whose mean weight is wrong in the whole log are left out: their propensities are wrong, which verdicts
+        report.
 
         Raises:
-            RefusedColumnError: a mean weight is proved not to be 1; all segments, policies and items jointly at
-                :data:`FIXED`. Or the column determines the reward.
+            RefusedColumnError: a mean weight is proved not to be 1, at the joint level :data:`FIXED` for all segments,
+                policies and items; or a segment determines the reward.
         """
         self._refuse_outcomes(segments)
+        # Each segment has one test per policy, and two of items, one for each half of the users.
         level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
-        everything = np.arange(self.propensity.size)
-        sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
-        items = self.action is not None and not self._by_items(everything, level)
+        all_rows = np.arange(self.propensity.size)
+        sound = [name for name in self.targets if not self._wrong_mean_of_policy(name, all_rows, level)]
+        test_items = self.action is not None and not self._wrong_mean_of_items(all_rows, level)
         for value, rows in segments:
-            named = [f"the mean weight of {name} is" for name in sound]
-            findings = [self._by_policy(name, rows, level) for name in sound]
-            if items:
-                named.append("the items shown there have a mean weight of")
-                findings.append(self._by_items(rows, level))
-            for words, mean in zip(named, findings, strict=True):
+            descriptions = [f"the mean weight of {name} is" for name in sound]
+            wrong_means = [self._wrong_mean_of_policy(name, rows, level) for name in sound]
+            if test_items:
+                descriptions.append("the items shown there have a mean weight of")
+                wrong_means.append(self._wrong_mean_of_items(rows, level))
+            for words, mean in zip(descriptions, wrong_means, strict=True):
                 if mean is not None:
                     mean_text, expected_text = told_apart(mean, 1.0)
                     params = {"where": segments.where(value), "what": words, "said": mean_text, "wanted": expected_text}
                     raise RefusedColumnError.of(segments.column, says="weights", **params)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
-        """Refuse a column with a segment in which every row is rewarded, or none while most rows are."""
+        """Refuse a column that is made from rewards, which a segment whose rows all differ from most rows shows.
+
+        Raises:
+            RefusedColumnError: a segment of :data:`CERTAIN` users in which all rows are rewarded while most rows of the
+                log are not, or none while most are.
+        """
         rewarded = self.reward > self.reward.min()
         usual = bool(rewarded.mean() > 0.5)
         for value, rows in segments:
@@ -369,46 +405,77 @@ class Weights:
                     what = f"all {rows.size:,} rows are"
                 raise RefusedColumnError.of(segments.column, says="rewards", where=segments.where(value), what=what)
 
-    def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
+    def _wrong_mean_of_policy(self, name: str, rows: Ints, level: float) -> float | None:
+        """Return a policy's mean weight on some rows if it is proved wrong, else None."""
         missing = self.missing.get(name)
-        lost = 0.0
+        missing_mass = 0.0
         if missing is not None:
-            lost = float(np.mean(missing[rows]))
-        return self._off(self.targets[name][rows], rows, level, lost, self.facts)
+            missing_mass = float(np.mean(missing[rows]))
+        return self._wrong_mean(self.targets[name][rows], rows, level, missing_mass, self.facts)
 
-    def _by_items(self, rows: Ints, level: float) -> float | None:
-        """Return the mean weight, if proved to be above 1, of a policy chosen on half of the users, on the others."""
+    def _wrong_mean_of_items(self, rows: Ints, level: float) -> float | None:
+        """Test a policy that shows the items that are too frequent in half of the users, on the other half.
+
+        Both halves take both roles.
+
+        Returns:
+            The mean weight of the first policy for which it is proved to be above 1, else None.
+        """
         assert self.action is not None
         if self.users is None:
-            half = np.arange(rows.size)
+            unit = np.arange(rows.size)
         else:
-            half = self.users.dense()[0][rows]
-        for first in (0, 1):
-            law = _too_many(self.action[rows[half % 2 == first]], self.propensity[rows[half % 2 == first]])
-            rest = rows[half % 2 != first]
-            if law.any() and rest.size:
-                target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[rest]]
-                mean = self._off(target, rest, level, 0.0, Facts())
+            unit = self.users.dense()[0][rows]
+        for half in (0, 1):
+            fitted = rows[unit % 2 == half]
+            tested = rows[unit % 2 != half]
+            probabilities = _too_frequent_items(self.action[fitted], self.propensity[fitted])
+            if probabilities.any() and tested.size:
+                unseen = np.zeros(self.action.max() + 1 - probabilities.size)
+                target = np.append(probabilities, unseen)[self.action[tested]]
+                mean = self._wrong_mean(target, tested, level, missing_mass=0.0, facts=Facts())
                 if mean is not None:
                     return mean
         return None
 
-    def _off(self, target: Floats, rows: Ints, level: float, lost: float, facts: Facts) -> float | None:
-        """Return the mean weight on some rows if it is proved to be another than that of a fixed column."""
-        sums = PolicySums.of(self.propensity[rows], target, None if self.users is None else self.users.at(rows))
+    def _wrong_mean(self, target: Floats, rows: Ints, level: float, missing_mass: float, facts: Facts) -> float | None:
+        """Return a policy's mean weight on some rows if it is proved to differ from 1 - missing_mass, else None.
+
+        Args:
+            target: (m,) the policy's probabilities of the logged actions.
+            rows: (m,) numbers of the rows.
+            level: two-sided level of the proof.
+            missing_mass: mean probability of actions that the log never takes.
+            facts: stated facts; a mean that is too small counts only if they include support.
+        """
+        cluster = None
+        if self.users is not None:
+            cluster = self.users.at(rows)
+        sums = PolicySums.of(self.propensity[rows], target, cluster)
         low, high = mean_weight_limits(sums, level)
-        below = facts.supports and high + lost < 1.0
-        if low + lost > 1.0 or below:
+        too_small = facts.supports and high + missing_mass < 1.0
+        if low + missing_mass > 1.0 or too_small:
             return sums.mean_weight
         return None
 
 
-def _too_many(action: Ints, propensity: Floats) -> Floats:
-    """Return probabilities of the items with a mean of 1 / propensity above 1, by excess over variance; 0 if none."""
+def _too_frequent_items(action: Ints, propensity: Floats) -> Floats:
+    """Return a policy that shows the items that are logged more often than their propensities say.
+
+    For a right propensity the mean over rows of 1{item} / propensity is at most 1. An item's probability is
+    proportional to its excess over 1 divided by its variance, which gives the test of the mean weight much power.
+
+    Args:
+        action: (n,) numbers of the items shown.
+        propensity: (n,) their propensities.
+
+    Returns:
+        (largest item number + 1,) probabilities; zeros if no item has an excess.
+    """
     weight = 1.0 / propensity
-    mean = np.bincount(action, weight)
-    square = np.bincount(action, weight**2)
-    law = np.maximum(mean - action.size, 0.0) / np.maximum(square, 1e-300)
-    if law.any():
-        return law / law.sum()
-    return law
+    total = np.bincount(action, weight)
+    squares = np.bincount(action, weight**2)
+    probabilities = np.maximum(total - action.size, 0.0) / np.maximum(squares, 1e-300)  # 1e-300 avoids 0 / 0
+    if probabilities.any():
+        return probabilities / probabilities.sum()
+    return probabilities

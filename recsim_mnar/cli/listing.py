@@ -422,13 +422,13 @@ def _slate_estimator(name: str) -> Description:
         "after": info.source,
         "of": "slates, one row per position",
         "assumes of users": info.assumes,
-        "where that is wrong it estimates": info.fails,
+        "where that is wrong it estimates": info.estimates_if_wrong,
         "columns of the log": ["reward", "position", *(LOGGED[kind] for kind in kinds)],
         "columns of the target NAME": ["NAME" + SUFFIXES[kind] for kind in kinds],
         "must be given": [f"{requirement} ({MEANING[requirement]})" for requirement in info.requires],
         "may be given": list(info.takes),
-        "weights": "clipped where a clip is given" if info.clipped else "not clipped",
-        "compared with": list(info.less),
+        "weights": "clipped where a clip is given" if info.clipped_item_estimator else "not clipped",
+        "compared with": list(info.weaker),
         "source": "recsim_mnar.estimators.rankings:estimate_ranking_value",
     }
     return Description("estimator", name, [info.title], facts)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Sums by user, the Poisson bootstrap, the capital of a bettor against a mean, and what users' rows in order say."""
+"""Kernels: sums by user, the Poisson bootstrap, the capital of bets against a mean, and effects of earlier rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T7 = np.uint32(65535)
 
 @kernel
 def _draw(seed, stream, user, w0, w1, w2, w3):
-    """The four words of blocks 0, 1, ... at a user's address, one array a word."""
+    """Draw random blocks 0, 1, ... at a user's address, and write their four words to one array (B,) each."""
     for j in range(w0.size):
         a, b, c, d = block(seed, stream, user, np.uint64(j))
         w0[j] = np.uint32(a)
@@ -35,7 +35,18 @@ def _draw(seed, stream, user, w0, w1, w2, w3):
 
 @kernel
 def _add(words, a, b, above, below):
-    """Add counts: the low halves of ``words`` make those of the first half of the replicates, high ones the rest."""
+    """Add a user's count times its two sums to the sums of replicates.
+
+    Each word (B,) gives two Poisson counts: its low 16 bits that of a replicate in the first half, its high 16 bits
+    that of a replicate in the second half.
+
+    Args:
+        words: (B,) uint32 random words.
+        a: the user's numerator.
+        b: the user's denominator.
+        above: (2 B,) sums of numerators, added to.
+        below: (2 B,) sums of denominators, added to.
+    """
     for half in range(2):
         shift = np.uint32(16 * half)
         into_above = above[half * words.size :]
@@ -51,19 +62,19 @@ def _add(words, a, b, above, below):
 
 @kernel
 def poisson_sums(seed, stream, users, above, below, words, above_sums, below_sums):
-    """Add count * above and count * below of each user to every replicate's sums, count being Poisson(1).
+    """Add count * above and count * below of each user to the sums of every replicate; counts are Poisson(1) draws.
 
-    Replicate 2 q B + h B + j of 8 B reads half h of word q of the block at address (seed, stream, user, j).
+    Replicate 2 q B + h B + j of 8 B reads half h of word q of the random block at address (seed, stream, user, j).
 
     Args:
-        seed: uint64.
-        stream: uint64.
-        users: (n,) uint64 addresses.
+        seed: uint64 seed.
+        stream: uint64 number of the random stream.
+        users: (n,) uint64 addresses of the users.
         above: (n,) numerators.
         below: (n,) denominators.
-        words: (4, B) uint32 scratch.
-        above_sums: (8 B,) added to.
-        below_sums: (8 B,) added to.
+        words: (4, B) uint32 scratch array.
+        above_sums: (8 B,) sums of numerators, added to.
+        below_sums: (8 B,) sums of denominators, added to.
     """
     size = words.shape[1]
     for i in range(users.size):
@@ -76,13 +87,16 @@ def poisson_sums(seed, stream, users, above, below, words, above_sums, below_sum
 
 @kernel
 def fill_bets(values, log_term, horizon, bets):
-    """Predictable plug-in bets (eq. 26): bet i from the values before i only.
+    """Compute predictable plug-in bets (Waudby-Smith & Ramdas 2024, eq. 26): bet i depends only on values before i.
+
+    Running mean and variance start from one observation of mean 1/2 and variance 1/4.
 
     Args:
-        values: (n,) in [0, 1].
-        log_term: 2 log(1 / alpha of one side).
-        horizon: number of values that the bets are tuned to; 0 for an anytime-valid sequence (t log(t + 1) instead).
-        bets: (n,) written.
+        values: (n,) observations in [0, 1].
+        log_term: 2 log(1 / alpha), where alpha is the error probability of one side.
+        horizon: number of values that the bets are tuned to; 0 for an anytime-valid sequence, with t log(t + 1) in its
+            place at the t-th value.
+        bets: (n,) bets, written.
     """
     total = 0.5
     spread = 0.25
@@ -101,14 +115,17 @@ def fill_bets(values, log_term, horizon, bets):
 
 @kernel
 def log_capital(values, lengths, bets, mean, sign):
-    """Log of the final capital of bets that the ratio of means is above (sign 1) or below (sign -1) ``mean``.
+    """Return the log of the final capital of bets that the ratio of means is above (or below) ``mean``.
+
+    The capital starts at 1 and is multiplied by 1 + sign * bet * (value - mean * length) for each user. Bets are
+    limited so that no factor is below 1/2.
 
     Args:
-        values: (n,) in [0, 1], each at most its length.
-        lengths: (n,) in (0, 1].
-        bets: (n,) from :func:`fill_bets`, or (1,) one bet throughout.
-        mean: in (0, 1), the ratio of mean value to mean length that is bet against.
-        sign: 1 or -1.
+        values: (n,) values in [0, 1], each at most its length.
+        lengths: (n,) lengths in (0, 1].
+        bets: (n,) bets from :func:`fill_bets`, or (1,) one bet for all users.
+        mean: ratio of mean value to mean length that is bet against, in (0, 1).
+        sign: 1 for bets that the ratio is above, -1 for bets that it is below.
     """
     capital = 1.0
     logs = 0.0
@@ -120,7 +137,7 @@ def log_capital(values, lengths, bets, mean, sign):
     for i in range(values.size):
         bet = min(bets[min(i, last)], most)
         capital *= 1.0 + sign * bet * (values[i] - mean * lengths[i])
-        if capital > 1e100 or capital < 1e-100:
+        if capital > 1e100 or capital < 1e-100:  # a logarithm now and then, instead of one for each user
             logs += math.log(capital)
             capital = 1.0
     return logs + math.log(capital)
@@ -128,7 +145,20 @@ def log_capital(values, lengths, bets, mean, sign):
 
 @kernel
 def _close_user(place, times, inverse, earned, rewarded, own, part, scores, totals, products):
-    """Add a user's sums, and clear them."""
+    """Add a user's sums to the totals, and clear the user's scratch arrays.
+
+    Args:
+        place: (m,) index of each of the user's items.
+        times: (K,) number of showings by item, cleared.
+        inverse: (K,) sums of 1 / propensity by item, cleared.
+        earned: (K,) sums of rewards by item, cleared.
+        rewarded: (K,) weights of rewarded showings by item, cleared.
+        own: (5,) the user's scores, cleared.
+        part: (12,) the user's terms of ``totals`` row by row, cleared.
+        scores: (2, 5) sums of scores and of their squares, added to.
+        totals: (3, 4) sums, added to.
+        products: (3, 4, 4) sums of products of a user's terms, added to.
+    """
     for j in range(place.size):
         times[place[j]] = 0.0
         inverse[place[j]] = 0.0
@@ -150,35 +180,38 @@ def _close_user(place, times, inverse, earned, rewarded, own, part, scores, tota
 def add_repeats(
     user, place, reward, propensity, means, effects, later, least, scratch, scores, totals, products, counts
 ):
-    """Add the rows to the sums of :class:`recsim_mnar.estimators.repeats.RepeatSums`.
+    """Add rows of whole users to the sums of :class:`recsim_mnar.estimators.repeats.RepeatSums`, which defines them.
 
     Args:
-        user: (n,) int64, the rows of a user together.
-        place: (n,) int64 place of each row's item among the means.
-        reward: (n,).
-        propensity: (n,).
+        user: (n,) int64 user codes, the rows of a user together and in time order.
+        place: (n,) int64 index of each row's item among the means.
+        reward: (n,) rewards.
+        propensity: (n,) propensities.
         means: (K,) mean reward by item.
-        effects: (2, K) on later rows, for users with an odd and an even place.
-        later: (n,) rewards of the user's next rows, as they are compared; 0 where none follows.
-        least: reward from which totals count.
-        scratch: (4 K + 17,) zero.
-        scores: (2, 5) sums over users, and of their squares: moved, before, in a row, and lasting by half.
-        totals: (3, 4) of pairs: any earlier row, the row before, and rewarded rows in a row and apart.
-        products: (3, 4, 4) sums over users of products of these.
-        counts: (5,) rows seen before, not seen, rewarded; pairs whose first is rewarded in a row, and apart.
+        effects: (2, K) effects of items on later rows, estimated from users with an even and with an odd number.
+        later: (n,) centred sum of the user's next rewards; 0 for a user's last row.
+        least: reward that is subtracted from rewards in ``totals``, so that none is negative.
+        scratch: (4 K + 17,) zeros; zeros again at the end.
+        scores: (2, 5) sums over users of scores and of their squares, added to.
+        totals: (3, 4) sums over pairs of rows, added to.
+        products: (3, 4, 4) sums over users of products of their terms of ``totals``, added to.
+        counts: (5,) numbers of rows and pairs, added to.
     """
     n = reward.size
     k = means.size
+    # Of the current user's earlier rows, by item: showings, sums of 1 / propensity and of rewards above the least, and
+    # rewarded showings, each over the number of later rows that are not its neighbour.
     times = scratch[:k]
     inverse = scratch[k : 2 * k]
     earned = scratch[2 * k : 3 * k]
     rewarded = scratch[3 * k : 4 * k]
+    # Of the current user: the five scores, and the terms of the three rows of totals.
     sums_of_item = scratch[4 * k : 4 * k + 5]
     part = scratch[4 * k + 5 :]
-    number = 0
-    end = 0
-    first = 0
-    total = 0.0
+    number = 0  # of the user
+    end = 0  # row behind the user's last one
+    first = 0  # the user's first row
+    total = 0.0  # rewards of the user's earlier rows, above the least
     for i in range(n):
         if i == end:  # a user begins
             first = i
@@ -192,27 +225,29 @@ def add_repeats(
         before = i - first
         apart = (r - means[item]) / p
         sums_of_item[0] += apart * (inverse[item] - before)
-        sums_of_item[3 + number % 2] += effects[1 - number % 2, item] * later[i] / p
+        sums_of_item[3 + number % 2] += effects[1 - number % 2, item] * later[i] / p  # effects from the other half
+        # Pairs with all earlier rows: those with the same item, then those with another one.
         part[0] += above * times[item]
         part[1] += earned[item]
         part[2] += above * (before - times[item])
         part[3] += total - earned[item]
         counts[0 if times[item] > 0.0 else 1] += 1
         again = 1.0 if r != 0.0 else 0.0
+        # Weight of pairs with earlier rewarded rows of the item; that of the row before is subtracted below.
         share = rewarded[item]
         if before > 0:
             same = item == place[i - 1]
             sums_of_item[1] += apart * ((1.0 / propensity[i - 1] if same else 0.0) - 1.0)
             sums_of_item[2] += (1.0 / p if same else 0.0) - 1.0
-            where = 4 if same else 6
+            where = 4 if same else 6  # pairs with the row before: same item, or another one
             part[where] += above
             part[where + 1] += reward[i - 1] - least
             if same and reward[i - 1] != 0.0:
                 counts[3] += 1
                 part[8] += again / p
                 part[9] += 1.0 / p
-                share -= 1.0 / max(end - i - 1, 1)
-        if share > 1e-12:
+                share -= 1.0 / max(end - i - 1, 1)  # what the row before, i - 1, added
+        if share > 1e-12:  # more than a rounding error of the subtraction
             counts[4] += 1
             part[10] += again * share / p
             part[11] += share / p
@@ -232,7 +267,7 @@ def add_repeats(
 
 @kernel
 def add_exactly(high, low, values):
-    """Add ``values`` to the pairs ``high``, ``low``, (k,) each, keeping what rounding cuts off (Knuth's two-sum)."""
+    """Add (k,) values to (k,) sums ``high``, and the exact rounding errors to ``low`` (Knuth's two-sum)."""
     for j in range(values.size):
         before = high[j]
         total = before + values[j]
@@ -243,7 +278,7 @@ def add_exactly(high, low, values):
 
 @summing
 def _multiply(one, other, out):
-    """Write the products of two columns (n,), and return their sum."""
+    """Write the products of two columns (n,) to ``out``, and return their sum."""
     total = 0.0
     for i in range(out.size):
         out[i] = one[i] * other[i]
@@ -253,7 +288,7 @@ def _multiply(one, other, out):
 
 @summing
 def _copy(values, out):
-    """Copy a column (n,), and return its sum."""
+    """Copy a column (n,) to ``out``, and return its sum."""
     total = 0.0
     for i in range(out.size):
         out[i] = values[i]
@@ -263,14 +298,15 @@ def _copy(values, out):
 
 @kernel
 def add_rows(columns, width, factors, sums, tile):
-    """Add rows without users, each a user of its own, to the sums of :func:`add_users`.
+    """Add rows without users, each of which counts as a user, to the sums of :func:`add_users`.
 
     Args:
-        columns: (k, n) row columns.
-        width: how many of them enter products.
-        factors: (p, 2) places of the two factors of each product, among the columns and the products before it.
-        sums: (2, width + p + k - width) exact pairs.
-        tile: (width + p + 1, t) scratch.
+        columns: (k, n) values of the columns.
+        width: number of the first columns whose products are summed; the others are only summed.
+        factors: (p, 2) indices of the two factors of each product, among the columns and the products before it.
+        sums: (2, p + k) sums and their rounding errors, added to: of the first columns, of the products, of the other
+            columns.
+        tile: (width + p + 1, t) scratch array: t rows of columns and products, and in the last row the totals.
     """
     k, n = columns.shape
     m = len(factors)
@@ -292,17 +328,18 @@ def add_rows(columns, width, factors, sums, tile):
 
 @kernel
 def add_users(columns, user, goes_on, width, factors, own, sums, out):
-    """Add rows to sums over users of products of the user's own sums.
+    """Add rows to sums over users of products of the user's column sums.
 
     Args:
-        columns: (k, n) row columns.
-        user: (n,) int64, the rows of a user together.
+        columns: (k, n) values of the columns.
+        user: (n,) int64 user codes, the rows of a user together.
         goes_on: whether the user of the last row has more rows in the next call.
-        width: how many of the columns enter products; the others are summed alone.
-        factors: (p, 2) places of the two factors of each product, among the columns and the products before it.
-        own: (k,) sums of the user whose rows are not complete, kept between calls; zero at first.
-        sums: (2, p + k) exact pairs: of the first columns, of the products, of the other columns.
-        out: (p + k,) scratch.
+        width: number of the first columns whose products are summed; the others are only summed.
+        factors: (p, 2) indices of the two factors of each product, among the columns and the products before it.
+        own: (k,) column sums of the user whose rows are not complete, kept between calls; zeros at first.
+        sums: (2, p + k) sums and their rounding errors, added to: of the first columns, of the products, of the other
+            columns.
+        out: (p + k,) scratch array.
     """
     k, n = columns.shape
     m = len(factors)

@@ -24,31 +24,46 @@ from recsim_mnar.estimators.verdict import (
 from recsim_mnar.kernels.checks import rounded_down, told_apart
 
 BY_DIGITS = 0.01
-"""Distance of a mean weight from 1 that rounded columns may cause."""
+"""Largest distance of a mean weight from 1 that columns rounded to a few digits may cause."""
 USELESS = 1.0
-"""Half the interval over the value from which the interval includes both 0 and twice the value."""
+"""Ratio of half the interval to the value from which an estimate must not be used: the interval includes both 0 and
+twice the value."""
 PROVED_BIAS = 0.2
-"""Share of the value from which a proved bias makes an estimate useless."""
+"""Share of the value from which a proved bias means that the estimate must not be used."""
 LEAST_ESS, FEW_ESS = 100.0, 30.0
-"""Kish's effective rows: 100 leave a relative error of .1 from the weights alone."""
+"""Kish's effective rows below which the verdict is caution, and do not use. With 100 the weights alone cause a relative
+error of .1."""
 FEW_CARRYING, LEAST_CARRYING = 8.0, 4.0
-"""Users that carry the variance: with fewer degrees of freedom the interval itself is uncertain."""
+"""Effective numbers of users behind the variance below which the verdict is caution, and do not use: with so few
+degrees of freedom the interval itself is uncertain."""
 FEW_REWARDED = 30.0
-"""Rewarded rows and users."""
+"""Number of rewarded rows, or of users with a reward, below which the verdict is caution."""
 SHARE_OF_ONE = 0.1
-"""Share of the rows that one user may have, and of the weight that one row may have."""
+"""Share of the rows that one user has, and of the weight that one row has, from which the verdict is caution."""
 HEAVY = 1.5
-"""Error expected from the weights over the error: above it, the heaviest rows happened to earn little."""
+"""Ratio of the error expected from the weights to the observed one from which the verdict is caution: the heaviest rows
+happened to earn little."""
 LEAST_SURE, ALL_BUT_FEW = 20, 0.9
-"""Rows of which a target is sure, and the share of them with a reward, from which it must have known the rewards."""
+"""Number of rows in which a target is sure of the logged action, and share of them with a reward, from which it must
+have known the rewards."""
 OFF_BY = 0.3
-"""Missing share of the target's mass from which the estimate is no longer of the target's value."""
+"""Share of the target's mass that the log lacks from which an estimate does not describe the target."""
 FAR = 1000.0
-"""Factor by which nobody will enlarge a log."""
+"""Factor by which nobody will enlarge a log, so that advice does not name it."""
 
 
 def mean_weight_limits(sums: PolicySums, level: float) -> tuple[float, float]:
-    """Return limits of E[w] by user on a log scale; E[w] is 1 less the target's mass that the log never shows."""
+    """Compute confidence limits of the expected weight E[w], clustered by user and on a log scale.
+
+    E[w] is 1 minus the target's probability of actions that the log never takes, if propensities are right.
+
+    Args:
+        sums: sums of the policy's weights.
+        level: two-sided level.
+
+    Returns:
+        Lower and upper limit; 0 and inf for one user or if every weight is 0.
+    """
     from scipy.special import ndtri
 
     mean = sums.mean_weight
@@ -60,14 +75,14 @@ def mean_weight_limits(sums: PolicySums, level: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Support:
-    """Knowledge of the target's mass on actions that the log never shows.
+    """Knowledge of the missing mass: the target's probability of actions that the log never takes.
 
     Attributes:
-        entering: upper limit of that mass as its column states it, which enters the interval.
-        known: mean of the column, None without one.
-        stated: full support as stated: True, False, or None.
-        proved: whether the mean weight proves a gap beyond the stated one.
-        excess: proved excess of the mean weight over what support allows, or 0.
+        entering: upper limit of the missing mass from its column, which widens the interval; 0 without a column.
+        known: mean of that column; None without one.
+        stated: whether full support is stated: True, False, or None for no statement.
+        proved: whether the mean weight proves that more mass is missing than the column says.
+        excess: proved excess of the mean weight over 1 minus the missing mass; 0 if none is proved.
         mean: mean weight.
     """
 
@@ -80,12 +95,12 @@ class Support:
 
     @staticmethod
     def of(sums: PolicySums, stated: bool | None, level: float) -> Support:
-        """Compare the mean weight with 1 less the missing mass.
+        """Compare the mean weight with 1 minus the missing mass.
 
         Args:
-            sums: sums of the policy.
-            stated: full support, as the user states it.
-            level: nominal coverage of the interval.
+            sums: sums of the policy's weights and missing mass.
+            stated: whether the user states full support; None for no statement.
+            level: nominal coverage of the estimate's interval.
         """
         mean = sums.mean_weight
         known_mass = None
@@ -104,14 +119,14 @@ class Support:
 
     @property
     def too_much(self) -> float:
-        """Share of a weighted mean that logged probabilities make too large, if the mean weight proves them wrong."""
+        """The share of a weighted mean that is too much because propensities are too small; 0 unless this is proved."""
         if self.excess > 0.0:
             return 1.0 - 1.0 / self.mean
         return 0.0
 
     @property
     def covered(self) -> float:
-        """Known share of the target that the log covers."""
+        """The share of the target that the log covers: by its column, or by the mean weight if that proves less."""
         share = 1.0 - (self.known or 0.0)
         if self.proved:
             return min(self.mean, share)
@@ -123,20 +138,22 @@ class Evidence:
     """Input of the checks of an estimate.
 
     Attributes:
-        diagnostics: numbers of the estimate.
-        sums: sums of the policy.
-        support: missing mass of the policy.
-        estimator: name of the estimator, for advice that it allows.
-        low, high: the interval.
+        diagnostics: diagnostics of the estimate.
+        sums: sums of the policy's weights and rewards.
+        support: knowledge of the policy's missing mass.
+        estimator: name of the estimator, to give advice that it allows.
+        low: lower end of the interval.
+        high: upper end of the interval.
         bounds: stated bounds of propensities and weights, by name.
-        scale: size of the value; None for a difference.
-        precision: half the interval over the value up to which a value is trusted.
-        carrying: number of users that carry the variance; None where there is no interval from sample size.
-        heavy_tail: error expected from the weights over the error; None likewise.
-        hidden: extension of the interval beyond that from sample size, because weights were changed.
-        value_outside: distance of the value from the interval of the unchanged weights.
-        same: whether it is the difference of a policy from itself, or only its weights are of interest.
-        warnings: findings of the estimator itself.
+        scale: absolute value of the estimate; None for a difference.
+        precision: largest ratio of half the interval to the value with which a value is trusted.
+        carrying: effective number of users behind the variance; None if it was not computed.
+        heavy_tail: ratio of the error expected from the weights to the observed one; None if it was not computed.
+        hidden: amount by which the interval was widened because weights were changed.
+        value_outside: distance of the value from the interval of the unchanged weights, which proves a bias.
+        same: whether interval and rewards need no checks: both policies are the same, or these are checks of the
+            baseline of a difference.
+        warnings: findings that the estimator itself reported.
     """
 
     diagnostics: Diagnostics
@@ -157,22 +174,29 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """Name of the independent unit."""
+        """The independent unit in words."""
         return "users" if self.sums.clustered else "rows"
 
     @property
     def half(self) -> float:
-        """Half the interval."""
+        """The half width of the interval."""
         return (self.high - self.low) / 2.0
 
     def more(self, times: float) -> dict[str, Any]:
-        """Return parameters of the advice to log so many times as much."""
+        """Return parameters of the advice to log ``times`` as much."""
         if times >= FAR:
             return {"do": "far", "unit": self.unit}
         return {"do": "times", "times": max(math.ceil(times), 2), "unit": self.unit}
 
     def more_for(self, needed: float, number: float) -> dict[str, Any]:
-        """Advise a log in which a number that grows with it reaches ``needed``, and a difference excludes 0."""
+        """Return parameters of the advice to log more, until a number reaches ``needed``.
+
+        A difference must also exclude 0 then, if it stays the same.
+
+        Args:
+            needed: value that the number should reach.
+            number: its value now; it grows in proportion to the log.
+        """
         times = needed / max(number, 1.0)
         facts = self.diagnostics
         if facts.value_baseline is not None and facts.value_target is not None:
@@ -182,7 +206,11 @@ class Evidence:
 
 
 def judge(evidence: Evidence) -> Verdict:
-    """Return the verdict on an estimate."""
+    """Run all checks of an estimate and return the verdict.
+
+    Without any row that the target could take, or any reward, most checks would only repeat that in other words, and
+    are left out.
+    """
     sums = evidence.sums
     findings = [*few_users(sums.users, evidence.unit), *_contradictions(evidence)]
     if sums.supported == 0:
@@ -201,6 +229,7 @@ def judge(evidence: Evidence) -> Verdict:
 
 
 def _no_reward(evidence: Evidence) -> Finding:
+    """Return the finding of a log without rewards; its text depends on which ends of the interval are informative."""
     case = {}
     if math.isinf(evidence.high):
         case = {"says": "no_end", "do": "state"}
@@ -210,7 +239,7 @@ def _no_reward(evidence: Evidence) -> Finding:
 
 
 def _width(evidence: Evidence) -> Iterator[Finding]:
-    """Check the width of the interval, and the bias left by changed weights."""
+    """Check the width of the interval, and whether changed weights cause a proved bias."""
     scale = evidence.scale
     remedy = less_bias(evidence.estimator)
     if scale is not None:
@@ -236,16 +265,20 @@ def _width(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_point(facts: Diagnostics) -> bool:
-    """Return whether the sampling interval is a point up to roundings: a variance has some 1e-8 of the value."""
+    """Return whether the sampling interval has no width except for rounding errors.
+
+    Rounding errors of a variance are about 1e-16 of the squared value, so those of a width are about 1e-8 of the value.
+    """
     low = facts.sampling_low
     high = facts.sampling_high
+    # Independent of the sample size: about the standard deviation of one user.
     spread = (high - low) * math.sqrt(max(facts.effective_users, 1.0))
     scale = max(abs(high + low) / 2.0, abs(facts.value_target or 0.0), abs(facts.value_baseline or 0.0))
     return spread <= 1e-6 * scale
 
 
 def _rewards(evidence: Evidence) -> Iterator[Finding]:
-    """Check the number of rewards and of users that carry the variance, and whether the heaviest rows earned enough."""
+    """Check the numbers of rewards and of users behind the variance, and whether the heaviest rows earned little."""
     rewarded = min(evidence.sums.rewarded, evidence.sums.rewarded_users)
     severity = min(scaled(float(rewarded), FEW_REWARDED, 0.0), CAUTION)
     more = evidence.more_for(FEW_REWARDED, float(rewarded))
@@ -261,20 +294,19 @@ def _rewards(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _contradictions(evidence: Evidence) -> Iterator[Finding]:
-    """Find proofs against propensities, support or a stated fact, and mass that is known to be missing."""
+    """Check for proofs against propensities, support or a stated fact, and for mass that is known to be missing."""
     support = evidence.support
     sums = evidence.sums
     expected_mean = 1.0 - (support.known or 0.0)
-    case: dict[str, Any] = {}
     if support.proved:
         gap = max(expected_mean - support.mean, 0.0)
-        if not support.stated and support.known is not None:
-            case = {"says": "column"}
-        case |= {"mean": support.mean, "percent": 100 * gap}
+        numbers: dict[str, Any] = {"mean": support.mean, "percent": 100 * gap}
         if support.stated:
-            yield Finding("support_denied", GRAVE, gap, **case)
+            yield Finding("support_denied", GRAVE, gap, **numbers)
+        elif support.known is not None:
+            yield Finding("support_missing", GRAVE, gap, says="column", **numbers)
         else:
-            yield Finding("support_missing", GRAVE, gap, **case)
+            yield Finding("support_missing", GRAVE, gap, **numbers)
     else:
         if support.stated is False:
             yield Finding("support_missing", CAUTION, 0.0, says="stated")
@@ -293,7 +325,7 @@ def _contradictions(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _sure(sums: PolicySums) -> Iterator[Finding]:
-    """Find a target that saw the rewards: nearly all rows of which it is sure have one, and few others do."""
+    """Check for a target built from the rewards: almost all rows of which it is sure have one, and few other rows."""
     rows = sums.sure
     rewarded = sums.sure_rewarded
     share = sums.rewarded / sums.rows
@@ -320,7 +352,7 @@ def _weights(evidence: Evidence) -> Iterator[Finding]:
 
 
 def less_bias(estimator: str) -> str:
-    """Return the advice that brings changed weights closer to target / propensity; "" for other estimators."""
+    """Return the advice that brings an estimator's changed weights closer to target / propensity; "" for none."""
     if estimator in ESTIMATORS:
         return ESTIMATORS[estimator].less_bias
     return ""

@@ -17,23 +17,24 @@ from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Ve
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
-_BLOCK = 2**22  # entries of rows times actions held at once
+_BLOCK = 2**22  # largest size of an array of rows times actions
 _REWARD_FOLDS, _LOGGING_FOLDS = 3, 5
-"""Folds of users: every K-th user is in one."""
+"""Numbers of folds of users for the reward model and for the logging policy; user i is in fold i modulo K."""
 
 
 @dataclass
 class ActionMeans:
-    """Mean reward of each action, shrunken to the overall mean, plus a ridge regression on the context.
+    """Reward model: mean reward of each action, shrunk to the overall mean, plus a ridge regression on the context.
 
-    q(x, a) = m_a + (x - mean x) b with m_a = (sum of a's rewards + strength * mean) / (n_a + strength).
+    q(x, a) = m_a + (x - mean x) b with m_a = (sum of a's rewards + strength * overall mean) / (n_a + strength).
 
     Attributes:
-        n_actions: actions are 0 .. n_actions - 1.
-        strength: rows of the overall mean that an action's mean is mixed with.
+        n_actions: number of actions, which are 0 .. n_actions - 1.
+        strength: number of rows that the overall mean counts for in an action's mean.
         ridge: penalty on b, in units of rows.
-        means: (n_actions,) m, after the fit.
-        centre, slope: (d,) the mean context, and b.
+        means: (n_actions,) m, set by :meth:`fit`.
+        centre: (d,) mean context, set by :meth:`fit`.
+        slope: (d,) coefficients b, set by :meth:`fit`.
     """
 
     n_actions: int
@@ -44,7 +45,10 @@ class ActionMeans:
     slope: NDArray[np.floating] = field(init=False)
 
     def fit(self, context: Floats, action: NDArray[np.int64], reward: Floats) -> None:
-        """Fit on (n, d) contexts, (n,) actions and (n,) rewards."""
+        """Fit the model in place on (n, d) contexts, (n,) actions and (n,) rewards.
+
+        The regression is fitted to the rewards minus the means of their actions.
+        """
         counts = np.bincount(action, minlength=self.n_actions)
         sums = np.bincount(action, reward, self.n_actions)
         self.means = (sums + self.strength * float(np.mean(reward))) / (counts + self.strength)
@@ -54,7 +58,7 @@ class ActionMeans:
         self.slope = np.linalg.solve(gram, centred.T @ (reward - self.means[action]))
 
     def all_actions(self, context: Floats) -> Floats:
-        """Predict the reward of all actions, (n, n_actions)."""
+        """Predict the reward of every action in each context, (n, n_actions)."""
         return self.means + ((context - self.centre) @ self.slope)[:, None]
 
 
@@ -67,22 +71,23 @@ def cross_fitted_rewards(
     context: Any = None,
     cluster: Any = None,
 ) -> tuple[Floats, Floats]:
-    """Fit a reward model on folds of users and predict the rows of the users left out.
+    """Fit a reward model by cross-fitting: predict each fold of users by a model of the users in the other folds.
 
     Args:
         reward: (n,) rewards.
         action: (n,) logged actions, 0 .. n_actions - 1.
-        target: the target policy: a function from (m,) row numbers to (m, n_actions) probabilities, called block by
-            block so that no n x actions array is held; or such an (n, n_actions) array.
+        target: target policy: (n, n_actions) probabilities, or a function from (m,) row numbers to (m, n_actions)
+            probabilities, which is called block by block so that no array of all rows and actions is in memory.
         n_actions: number of actions.
-        context: (n, d) numbers, or None.
-        cluster: (n,) users; a user's rows are in one fold. None where rows are independent.
+        context: (n, d) numbers; None without a context.
+        cluster: (n,) user ids; all rows of a user are in the same fold. None if rows are independent.
 
     Returns:
-        (n,) ``q_logged``, the value of the logged action, and (n,) ``q_target``, the mean under the target policy.
+        (n,) ``q_logged``, predictions for the logged actions.
+        (n,) ``q_target``, means of the predictions under the target policy.
 
     Raises:
-        UserError: shapes that do not fit, fewer users than folds.
+        UserError: arrays of other shapes, or fewer users than folds.
     """
     rewards = column(reward, "reward")
     n = rewards.size
@@ -93,7 +98,9 @@ def cross_fitted_rewards(
     if context is not None:
         features = np.asarray(context, dtype=np.float64).reshape(n, -1)
     fold_of_row = _user_numbers(Clusters.of(cluster, n), n, _REWARD_FOLDS) % _REWARD_FOLDS
-    probabilities = target if callable(target) else np.asarray(target, dtype=np.float64).__getitem__
+    probabilities = target
+    if not callable(target):
+        probabilities = np.asarray(target, dtype=np.float64).__getitem__
     q_logged = np.empty(n)
     q_target = np.empty(n)
     block_size = max(_BLOCK // n_actions, 1)
@@ -116,7 +123,12 @@ def cross_fitted_rewards(
 
 
 def _user_numbers(clusters: Clusters | None, n: int, folds: int) -> NDArray[np.int64]:
-    """Return the number of each row's user, or of the row itself without users.
+    """Return (n,) the number of each row's user, or of the row itself if users are not known.
+
+    Args:
+        clusters: user of each row, or None.
+        n: number of rows.
+        folds: number of folds, of which each needs a user.
 
     Raises:
         UserError: fewer users than folds.
@@ -132,17 +144,17 @@ def _user_numbers(clusters: Clusters | None, n: int, folds: int) -> NDArray[np.i
 
 @dataclass(frozen=True)
 class LoggingModel:
-    """Estimated probability of each row's logged action, cross-fitted by user.
+    """Model of an unknown logging policy, cross-fitted by user.
 
-    It is the action's share among the rows with the same context in the other folds, with ``prior`` added to the
-    count of each action.
+    The propensity of a row is its action's share among the rows of the other folds with the same context, with
+    ``prior`` added to the count of each action.
 
     Attributes:
-        action: (n,) codes from 0.
-        context: (n,) codes from 0 of a discrete context.
-        fold: (n,) fold of each row.
+        action: (n,) codes of the logged actions, from 0.
+        context: (n,) codes of the values of a discrete context, from 0.
+        fold: (n,) number of the fold of each row.
         n_actions: number of actions.
-        prior: added to each count.
+        prior: number that is added to each action's count.
     """
 
     action: NDArray[np.int64]
@@ -152,7 +164,12 @@ class LoggingModel:
     prior: float = 1.0
 
     def propensities(self, weight: Floats) -> Floats:
-        """Fit with each row counted ``weight`` times and return (n,) propensities."""
+        """Fit the model and return (n,) propensities of the logged actions.
+
+        Args:
+            weight: (n,) number of times that each row counts in the fit.
+        """
+        # Counts by fold, context and action; those of the other folds are the total minus those of the row's fold.
         shape = (int(self.fold.max()) + 1, int(self.context.max()) + 1, self.n_actions)
         cell = np.ravel_multi_index((self.fold, self.context, self.action), shape)
         counts = np.bincount(cell, weight, math.prod(shape)).reshape(shape)
@@ -180,27 +197,28 @@ def estimate_without_propensities(
 ) -> Estimate:
     """Estimate a target policy's value from a log without propensities.
 
-    The logging policy is estimated on folds of users. The interval joins the one that takes the estimated propensities
-    as true and that of a Poisson bootstrap of users, which fits them again. The verdict is never "trust": anything
-    besides ``context`` that moved the logging policy biases the value, and no interval shows that.
+    The logging policy is estimated by cross-fitting on folds of users. The interval is the union of one that takes the
+    estimated propensities as true, and of one from a Poisson bootstrap of users, which estimates them again in each
+    resample. The verdict is never "trust": if the logging policy used anything besides ``context``, the value is
+    biased, and no interval shows that.
 
     Args:
         reward: (n,) rewards.
         action: (n,) labels of the logged actions.
         target: (n,) the target policy's probability of the logged action.
-        context: (n,) labels of a discrete context that the logging policy used.
-        cluster: (n,) user of each row.
-        estimator: "ips", "clipped_ips" or "snips".
-        clip: largest weight of clipped_ips.
+        context: (n,) labels of a discrete context that the logging policy used; None without one.
+        cluster: (n,) user ids; None if rows are independent.
+        estimator: name of the estimator, "ips", "clipped_ips" or "snips".
+        clip: largest weight of clipped_ips; None for no clipping.
         level: nominal coverage.
         replicates: number of bootstrap resamples.
         seed: seed of the resamples.
-        from_today: estimate the difference from the log's mean reward, the value of the logging policy.
-        facts: see :func:`recsim_mnar.estimators.estimate_value`.
-        precision: likewise.
+        from_today: whether to estimate the difference from the log's mean reward, which is the logging policy's value.
+        facts: facts about the log that its rows do not show.
+        precision: largest ratio of half the interval to the value with which the value is trusted.
 
     Raises:
-        UserError: as :func:`recsim_mnar.estimators.estimate_value`.
+        UserError: invalid input, with the column and row; or another estimator.
     """
     if estimator not in ("ips", "clipped_ips", "snips"):
         raise UserError(f"without propensities the estimators are ips, clipped_ips and snips, not {estimator!r}")
@@ -220,12 +238,24 @@ def estimate_without_propensities(
 
 
 def _logging_model(action: Any, context: Any, clusters: Clusters | None, n: int) -> LoggingModel:
-    """Make the model of the logging policy from the columns of the log."""
+    """Make the model of the logging policy from columns of the log.
+
+    Args:
+        action: (n,) labels of the logged actions.
+        context: (n,) labels of a discrete context; None to estimate the same propensities for all rows.
+        clusters: user of each row, or None.
+        n: number of rows.
+
+    Raises:
+        UserError: no actions, no rows, or fewer users than folds.
+    """
     actions = Clusters.of(action, n, "action")
     if actions is None or n == 0:
         raise UserError("the logged actions are needed to estimate the logging policy. Give one per row")
     contexts = Clusters.of(context, n, "context")
-    labels = np.zeros(n, np.int64) if contexts is None else contexts.dense()[0]
+    labels = np.zeros(n, np.int64)
+    if contexts is not None:
+        labels = contexts.dense()[0]
     fold = _user_numbers(clusters, n, _LOGGING_FOLDS) % _LOGGING_FOLDS
     codes, n_actions = actions.dense()
     return LoggingModel(codes, labels, fold, n_actions)
@@ -242,19 +272,36 @@ def _resampled_values(
     replicates: int,
     seed: int,
 ) -> Floats:
-    """Estimate again in Poisson resamples of the users, the propensities included; (replicates,)."""
+    """Repeat an estimate, and that of its propensities, in Poisson resamples of the users.
+
+    Args:
+        estimate: estimate from the whole log.
+        model: model of the logging policy.
+        reward: (n,) rewards.
+        target: (n,) the target policy's probabilities of the logged actions.
+        user: (n,) number of each row's user.
+        from_today: whether the difference from the log's mean reward is estimated.
+        replicates: number of resamples.
+        seed: seed of the resamples.
+
+    Returns:
+        (replicates,) values above the least reward; 0 for a resample without weight.
+    """
     from scipy.special import pdtr
 
+    # P(Poisson(1) <= k) for k = 0 .. 12: counts are drawn by inversion. Larger ones have a probability below 1e-10.
     poisson = pdtr(np.arange(13), 1.0)
     users = np.arange(int(user.max()) + 1)
     gain = reward - estimate.diagnostics.reward_min
     limit = estimate.diagnostics.clip or np.inf
     values = np.empty(replicates)
     for i in range(replicates):
+        # From 2**20 on, so that no address is one of the other bootstraps of users.
         draws = uniforms(seed, Stream.BOOTSTRAP, users, 2**20 + i)
         count = np.searchsorted(poisson, draws, side="right").astype(np.float64)[user]
         weight = np.minimum(target / model.propensities(count), limit) * count
-        total = np.sum(weight if estimate.estimator == "snips" else count)
+        divisor = weight if estimate.estimator == "snips" else count
+        total = np.sum(divisor)
         values[i] = np.sum(weight * gain) / total if total > 0.0 else 0.0
         if from_today and count.any():
             values[i] -= np.average(gain, weights=count)
@@ -262,8 +309,15 @@ def _resampled_values(
 
 
 def _widened(estimate: Estimate, values: Floats, *, has_context: bool) -> Estimate:
-    """Widen an estimate by the interval of its resampled values and add what the verdict says of propensities."""
-    # Fits of resamples are a little further from the truth than the fit, so the interval is moved to the estimate.
+    """Widen an estimate's interval by that of its resampled values, and add findings on estimated propensities.
+
+    Args:
+        estimate: estimate from the whole log.
+        values: (replicates,) values in resamples of the users.
+        has_context: whether the logging policy was estimated with a context.
+    """
+    # Propensities fitted in resamples are a little more biased than those of the log, so the interval of the values is
+    # moved to have the estimate as its median.
     half = (1.0 - estimate.level) / 2.0
     low, high = np.quantile(values, [half, 1.0 - half]) + (estimate.value - float(np.median(values)))
     return replace(
@@ -272,15 +326,16 @@ def _widened(estimate: Estimate, values: Floats, *, has_context: bool) -> Estima
         high=max(estimate.high, float(high)),
         method=f"{estimate.method}, widened by a user bootstrap of the estimated propensities",
         diagnostics=replace(estimate.diagnostics, bootstrap_low=float(low), bootstrap_high=float(high)),
-        verdict=_with_estimated(estimate.verdict, has_context),
+        verdict=_with_estimated(estimate.verdict, has_context=has_context),
     )
 
 
-def _with_estimated(verdict: Verdict, has_context: bool) -> Verdict:
-    """Add the finding of estimated propensities, and advise on them where the mean weight proves them wrong.
+def _with_estimated(verdict: Verdict, *, has_context: bool) -> Verdict:
+    """Return a verdict with the finding that propensities are estimated.
 
-    Without a context the estimated propensities are shares of the actions, and anything that the logging policy knew
-    biases the value.
+    Without a context the estimated propensities are shares of the actions, and any information that the logging policy
+    used biases the value, so that finding is grave. If the mean weight proves propensities wrong, the advice is changed
+    to one for estimated ones.
     """
     findings = []
     for finding in verdict.findings:

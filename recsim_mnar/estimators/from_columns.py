@@ -1,4 +1,4 @@
-"""Estimates of a policy's value, and of the difference of two policies, from columns of a log."""
+"""Estimates of a policy's value, and of the difference of two policies' values, from columns of a log."""
 
 from __future__ import annotations
 
@@ -33,13 +33,17 @@ GUARANTEED = {
     "betting": "betting (Waudby-Smith-Ramdas)",
     "anytime": "betting confidence sequence, anytime-valid",
 }
+"""Kinds of intervals that hold for any number of users, and the beginnings of their descriptions."""
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
+"""Kinds of intervals."""
 
 _COMMON = ("replicates", "seed")
+"""Parameters of the bootstrap, which every estimator takes."""
 _MEANING = {
     "loggers": ": each logger's probability of the logged action, one row per row of the log and one column per logger",
     "logger": ": the number of each row's logger, a column of loggers",
 }
+"""Descriptions of required parameters in messages."""
 
 
 def estimate_value(
@@ -67,23 +71,24 @@ def estimate_value(
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
         cluster: (n,) user ids of any kind in any order. Without it rows are taken as independent.
-        action: (n,) ids of the items shown, to check propensities item by item and the order of showings.
-        context: (n,) a column known before the item was chosen, to check propensities by its levels too.
+        action: (n,) ids of the items shown, to check propensities item by item and effects of earlier rows of a user.
+        context: (n,) values of a column that was known before the item was chosen, to check propensities by its levels
+            too.
         weights: (n,) number of rows that each row stands for, in a log that keeps a part of its rows.
-        facts: knowledge of the log besides its rows.
-        model: the reward model of dm, dr and others: (q_logged, q_target), as
+        facts: facts about the log that its rows do not show.
+        model: reward model for dm, dr and others: (q_logged, q_target), as
             :func:`recsim_mnar.estimators.cross_fitted_rewards` returns it.
-        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`; "auto" for "snips", or "clipped_ips" with a
+        estimator: name in :data:`recsim_mnar.estimators.ESTIMATORS`; "auto" for "snips", or "clipped_ips" with a
             clip; or ``package.module:function``, from :class:`recsim_mnar.estimators.scores.Rows` to (n,) scores.
         clip: largest weight of the clipped estimators; None for no clipping.
         level: nominal coverage of the interval for the target policy's value, the bias of clipping included.
         interval: "auto" for Student's by user; "bootstrap" for a Poisson bootstrap by user; "betting" or "anytime"
             (valid while the log grows by whole users), for which the facts should state reward_max, user_rows_max, and
             weight_max or propensity_min.
-        precision: half the interval over the value up to which a value is trusted.
-        **parameters: of the estimator: tau (switch_dr), lam (dros, sg_ips, sg_dr), gamma (ix_ips), folds (beta_ips),
-            group_target and group_propensity (mips), loggers and logger (balanced_ips: (n, J) probabilities of the
-            logged action, and each row's logger); and of the bootstrap: replicates and seed.
+        precision: largest ratio of half the interval to the value with which the value is trusted.
+        **parameters: parameters of the estimator: tau (switch_dr), lam (dros, sg_ips, sg_dr), gamma (ix_ips), folds
+            (beta_ips), group_target and group_propensity (mips), loggers and logger (balanced_ips: (n, J) probabilities
+            of the logged action, and number of each row's logger); and of the bootstrap: replicates and seed.
 
     Raises:
         UserError: invalid input, with the column and row.
@@ -97,9 +102,9 @@ def estimate_value(
     (rows,) = _rows(reward, propensity, targets, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
     policy = PolicySums.of_rows(rows, facts)
     rows = _with_model(rows, info, model)
-    how: dict[str, Any] = {name: parameters.pop(name) for name in _COMMON if name in parameters}
-    how |= {"facts": facts, "level": level, "precision": precision, "interval": interval}
-    estimate = estimate_scores(info.scores(rows, **parameters), rows, policy, info.name, **how)
+    options: dict[str, Any] = {name: parameters.pop(name) for name in _COMMON if name in parameters}
+    options |= {"facts": facts, "level": level, "precision": precision, "interval": interval}
+    estimate = estimate_scores(info.scores(rows, **parameters), rows, policy, info.name, **options)
     return estimate.with_findings(_findings(rows, action, context))
 
 
@@ -120,13 +125,13 @@ def estimate_scores(
 
     Args:
         scores: scores of the rows.
-        rows: the log.
-        policy: sums of the rows.
-        estimator: its name.
-        facts: knowledge of the log.
+        rows: rows of the log.
+        policy: sums of these rows' weights and rewards.
+        estimator: name of the estimator.
+        facts: facts about the log that its user states.
         level: nominal coverage.
-        precision: see :func:`value_of`.
-        interval: one of ``INTERVALS``.
+        precision: largest ratio of half the interval to the value with which the value is trusted.
+        interval: kind of the interval, one of ``INTERVALS``.
         replicates: number of bootstrap resamples.
         seed: seed of the resamples.
 
@@ -140,7 +145,8 @@ def estimate_scores(
             f"interval {interval!r} is for weighted rewards (ips, clipped_ips, sg_ips, ix_ips, balanced_ips); use "
             "interval='auto'"
         )
-    if scores.other_weights:  # checked by the weights that it uses
+    if scores.other_weights:
+        # Diagnostics are those of the weights that the estimator uses, to which the stated bounds do not apply.
         assert scores.used is not None
         policy = PolicySums.of_rows(replace(rows, weight=scores.used))
         facts = replace(facts, weight_max=None, propensity_min=None)
@@ -155,7 +161,16 @@ def estimate_scores(
 
 
 def _bootstrap(scores: Scores, rows: Rows, unit: str, level: float, replicates: int, seed: int) -> Interval:
-    """Return the percentile interval of a Poisson bootstrap by user."""
+    """Compute the percentile interval of a Poisson bootstrap by user.
+
+    Args:
+        scores: scores of the rows.
+        rows: rows of the log.
+        unit: unit of resampling in words, for the method.
+        level: nominal coverage.
+        replicates: number of resamples.
+        seed: seed of the resamples; the linear part and the ratio use the same ones.
+    """
     ones = np.ones(rows.reward.size)
     values = np.zeros(1)
     for numerator, denominator in ((scores.linear, ones), (scores.numerator, scores.denominator)):
@@ -169,14 +184,28 @@ def _bootstrap(scores: Scores, rows: Rows, unit: str, level: float, replicates: 
 
 
 def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, level: float, interval: str) -> Interval:
-    """Return a betting interval of bounded scores, with one observation per user (docs/verdict.md)."""
+    """Compute a betting interval of bounded scores, with one observation per user (docs/verdict.md).
+
+    If a bound is not stated, the log's largest value is used, and the method names the condition.
+
+    Args:
+        scores: scores of the rows, weights times rewards.
+        rows: rows of the log.
+        policy: sums of these rows' weights and rewards.
+        facts: stated bounds.
+        level: nominal coverage.
+        interval: a key of :data:`GUARANTEED`.
+
+    Raises:
+        UserError: a user with more rows than stated.
+    """
     assert scores.linear is not None
     bounds = Bounds.of(policy, facts)
     if math.isinf(bounds.reach):
         return Interval(0.0, math.inf, f"{GUARANTEED[interval]}: no end without the range of rewards")
     sums = user_sums(scores.linear, rows.clusters)
     lengths = user_sums(np.ones(rows.reward.size), rows.clusters)
-    if rows.clusters is not None:
+    if rows.clusters is not None:  # bets see the users in the order of their first rows
         order = np.argsort(rows.clusters.first_rows(), kind="stable")
         sums = sums[order]
         lengths = lengths[order]
@@ -202,7 +231,7 @@ def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, le
 
 
 def _largest_weight(scores: Scores, rows: Rows, facts: Facts) -> float:
-    """Return the largest possible weight where one is stated and applies, else the largest of the log."""
+    """Return the largest possible weight, if it is stated and applies to the estimator's weights; else the log's."""
     if scores.signed is not None:
         return float(np.max(np.abs(scores.signed)))
     seen = float(np.max(rows.weight if scores.used is None else scores.used))
@@ -225,18 +254,18 @@ def _rows(
     facts: Facts,
     clip: float | None,
 ) -> list[Rows]:
-    """Check the columns and return the rows of each policy.
+    """Check the columns and return one table of rows per policy, in the order of ``policies``.
 
     Args:
-        reward: (n,).
-        propensity: (n,).
-        policies: by name, (n,) probabilities of the logged actions, and (n,) of actions that the log cannot show, or
-            None.
+        reward: (n,) rewards.
+        propensity: (n,) the logging policy's probabilities of the logged actions.
+        policies: (n,) probabilities of the logged actions and (n,) probability of actions that the log never takes (or
+            None), by policy.
         info: record of the estimator.
-        cluster: (n,) users, or None.
-        weights: (n,) number of rows that each row stands for, or None.
-        facts: knowledge of the log.
-        clip: largest weight, for estimators that clip.
+        cluster: (n,) user ids; None if rows are independent.
+        weights: (n,) number of rows that each row stands for; None if every row stands for itself.
+        facts: facts about the log that its user states.
+        clip: largest weight, for estimators that clip; None for no clipping.
 
     Raises:
         UserError: no rows, an invalid value, a reward outside its range.
@@ -260,7 +289,12 @@ def _rows(
 
 
 def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
-    """Add the columns of the reward model that an estimator needs, counted from the same least reward.
+    """Return rows with the reward model's columns that an estimator needs, shifted like the rewards.
+
+    Args:
+        rows: rows of the log.
+        info: record of the estimator.
+        model: (q_logged, q_target), or None.
 
     Raises:
         UserError: a column that is missing or invalid, or a model that the estimator does not use.
@@ -269,7 +303,7 @@ def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
         if model is not None:
             raise UserError(f"estimator {info.name!r} uses no model of rewards: leave model out, or use dr")
         return rows
-    q_logged, q_target = None, None
+    q_logged = q_target = None
     if model is not None:
         if not (isinstance(model, (tuple, list)) and len(model) == 2):
             raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
@@ -288,7 +322,12 @@ def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
 
 
 def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
-    """Check the propensities of the items shown, and the order of the rows.
+    """Check the propensities of the items shown, and the effects of a user's earlier rows.
+
+    Args:
+        rows: rows of the log.
+        action: (n,) ids of the items shown; None for no checks.
+        context: (n,) values of a column that was known before the item was chosen, or None.
 
     Raises:
         UserError: a context without the items shown.
@@ -298,18 +337,25 @@ def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
             raise UserError("context is read with the items shown: give action too, or omit context")
         return []
     if isinstance(rows.stands_for, np.ndarray):
-        # Earlier rows are missing, so their order tells nothing, and counts within a level of the context are not those
-        # of the full log.
-        return item_findings(action, rows.propensity * (np.max(rows.stands_for) / rows.stands_for), rows.clusters)
+        # Rows of the log are missing, so that effects of earlier rows cannot be seen, and counts within a level of the
+        # context are not those of the full log. The inverse of the scaled propensity is a row's weight stands_for /
+        # propensity over the largest stands_for.
+        scaled_propensity = rows.propensity * (np.max(rows.stands_for) / rows.stands_for)
+        return item_findings(action, scaled_propensity, rows.clusters)
     findings = item_findings(action, rows.propensity, rows.clusters, context=context)
     return findings + RepeatSums.of(rows.reward + rows.shift, rows.propensity, action, rows.clusters).findings()
 
 
 def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
-    """Return (n,) how many rows each row stands for, scaled to mean 1.
+    """Check the numbers of rows that each row stands for, and return them scaled to mean 1.
+
+    Args:
+        values: (n,) numbers of rows.
+        rows: number n of rows.
+        info: record of the estimator.
 
     Raises:
-        UserError: a weight that is not positive, or an estimator that cannot use weights of rows.
+        UserError: a number that is not positive, or an estimator that cannot use weights of rows.
     """
     if not info.in_blocks:
         raise UserError(f"estimator {info.name!r} knows no weights of rows; use {', '.join(known_to_differ())}")
@@ -319,7 +365,7 @@ def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
 
 
 def _checked_facts(facts: Any) -> Facts:
-    """Return the stated facts, none for None; raise UserError for another type."""
+    """Return the stated facts, or empty ones for None; raise UserError for another type."""
     if facts is None:
         return Facts()
     if not isinstance(facts, Facts):
@@ -328,7 +374,7 @@ def _checked_facts(facts: Any) -> Facts:
 
 
 def _requested(estimator: str, clip: float | None) -> EstimatorInfo:
-    """Return the record of an estimator; "auto" is the leading one, or "clipped_ips" with a clip."""
+    """Return the record of the requested estimator; "auto" means the default one, or "clipped_ips" with a clip."""
     check_clip(clip)
     if estimator == AUTO:
         estimator = LEADING if clip is None else "clipped_ips"
@@ -366,25 +412,27 @@ def difference(
 ) -> Estimate:
     """Estimate the value of a target policy minus that of a baseline policy.
 
-    The two policies share the log, so the interval is of the difference itself (Jeunen 2024), not of two intervals.
+    Both values are estimated from the same rows, so the interval is computed for the difference itself (Jeunen 2024),
+    which is narrower than one made of two intervals.
 
     Args:
-        reward: (n,) observed rewards.
-        propensity: (n,) in (0, 1].
-        target: (n,) the target policy's probability of the logged action.
-        baseline: (n,) the baseline policy's.
-        cluster: (n,) the user of each row.
-        action: (n,) ids of the items shown, see :func:`estimate_value`.
-        context: (n,) likewise.
-        weights: (n,) likewise.
-        facts: likewise; full support and bounds hold for both policies, or for the target where the baseline is the
-            logging policy.
-        estimator: "ips", "clipped_ips" or "snips"; "auto" as in :func:`estimate_value`.
+        reward: (n,) observed rewards, any real numbers.
+        propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
+        target: (n,) in [0, 1], the target policy's probability of the logged action.
+        baseline: (n,) in [0, 1], the baseline policy's probability of the logged action.
+        cluster: (n,) user ids of any kind in any order. Without it rows are taken as independent.
+        action: (n,) ids of the items shown, to check propensities item by item and effects of earlier rows of a user.
+        context: (n,) values of a column that was known before the item was chosen, to check propensities by its levels
+            too.
+        weights: (n,) number of rows that each row stands for, in a log that keeps a part of its rows.
+        facts: facts about the log that its rows do not show. Full support and bounds hold for both policies, or for the
+            target alone if the baseline is the logging policy.
+        estimator: "ips", "clipped_ips" or "snips"; "auto" for "snips", or "clipped_ips" with a clip.
         clip: largest weight of clipped_ips; None for no clipping.
         level: nominal coverage.
 
     Raises:
-        UserError: as :func:`estimate_value`.
+        UserError: invalid input, with the column and row.
     """
     info = _requested(estimator, clip)
     facts = _checked_facts(facts)
@@ -401,21 +449,21 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
     """Estimate the difference of two policies from their rows.
 
     Args:
-        ours: rows of the target.
-        theirs: the same rows, of the baseline.
-        info: an estimator that can be computed in blocks.
-        facts: knowledge of the log.
+        ours: rows of the log with the target's probabilities and weights.
+        theirs: rows of the log with the baseline's probabilities and weights.
+        info: record of an estimator that can be computed in blocks.
+        facts: facts about the log that its user states.
         level: nominal coverage.
 
     Raises:
-        UserError: a weight or a reward whose powers are too large for numbers.
+        UserError: a weight or a reward whose powers overflow.
     """
-    both = []
+    scored = []
     for rows in (ours, theirs):
         policy = PolicySums.of_rows(rows, facts, degree=2)
         scores = info.scores(rows)
-        both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
-    sums = PairSums.of(*both)
+        scored.append((rows, scores, ScoreSums.of(scores, rows, policy)))
+    sums = PairSums.of(target=scored[0], baseline=scored[1])
     if not sums.finite:
         refuse_overflow(ours)
     return difference_of(sums, info.name, facts=facts, level=level, clip=ours.clip)

@@ -1,9 +1,9 @@
-"""Intervals from sums by user: gamma, Student, ratios, proportions, and the part that clipping may hide.
+"""Confidence intervals: from moments of user sums (gamma, Student, ratios), and from one number per user.
 
-And intervals from one number per user: the Poisson bootstrap, and betting, which holds for any number of users. A
-bettor's observation is a user: v, the sum of the user's weighted rewards over the largest it could be, and l, the
-user's rows over the most that a user can have, so that 0 <= v <= l <= 1. The estimand is the ratio E[v] / E[l]. That it
-is m is the same as that z = v - m l, which is in [-m, 1 - m], has mean 0: each method tests that for every m, so that
+Intervals from one number per user are the Poisson bootstrap, and betting, which is valid for any number of users. The
+observation of betting is a user with two numbers: v, the sum of the user's weighted rewards over the largest possible
+one, and l, the user's number of rows over the largest possible one, so that 0 <= v <= l <= 1. The estimand is the ratio
+E[v] / E[l]. It is m if and only if z = v - m l, which is in [-m, 1 - m], has mean 0, which is tested for every m. So
 neither the number of rows nor the longest user is taken from the sample.
 """
 
@@ -21,30 +21,45 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.rng import Stream, check_seed, uniforms
 
 ROUNDING = 1e-13
-"""A sum of squared deviations below this share of the squares that it is a difference of is a rounding of 0."""
+"""Share of the terms that cancel in a sum of squared deviations, below which the sum is a rounding error and counts as
+0."""
 
 LEAST_FREEDOM = 3.0
-"""Degrees of freedom of an interval at least; with so few users the verdict does not trust it."""
+"""Least degrees of freedom of an interval. With fewer, verdicts do not trust it, and quantiles would be arbitrary."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Two ends and the method that made them."""
+    """A confidence interval.
+
+    Attributes:
+        low: lower end.
+        high: upper end.
+        method: method that computed it, in words.
+    """
 
     low: float
     high: float
     method: str
 
     def within(self, least: float, largest: float) -> Interval:
-        """Return the part of the interval in [least, largest]."""
+        """Clip both ends to [least, largest]."""
         return Interval(min(max(self.low, least), largest), max(min(self.high, largest), least), self.method)
 
 
 def small_sample_factor(users: int, level: float, freedom: float | None = None) -> float:
-    """Factor on a variance estimated from ``users`` independent sums: U/(U-1) (t / z)^2; inf for one user.
+    """Return the factor U/(U-1) (t / z)^2 that corrects a variance estimated from U independent user sums.
 
-    The first part is Bell & McCaffrey's (2002) simplest correction (CR1), the second replaces the normal quantile by
-    Student's with ``freedom`` degrees, U - 1 where it is None.
+    The first part is Bell & McCaffrey's (2002) simplest correction (CR1). The second one makes limits with the normal
+    quantile z equal to limits with Student's quantile t.
+
+    Args:
+        users: number U of users.
+        level: nominal coverage of the two-sided interval.
+        freedom: degrees of freedom of t; None for U - 1.
+
+    Returns:
+        The factor; inf for fewer than two users.
     """
     from scipy.special import ndtri, stdtrit
 
@@ -59,36 +74,42 @@ def small_sample_factor(users: int, level: float, freedom: float | None = None) 
 
 
 def degrees_of_freedom(users: int, rewarded_users: int, second: float, fourth: float) -> float:
-    """Degrees of freedom of a variance estimated from user sums that differ much from each other (Satterthwaite 1946).
+    """Estimate the degrees of freedom of a variance from user sums with heavy tails (Satterthwaite 1946).
 
-    A variance from U values of kurtosis k is worth 2 U / (k - 1) degrees; 1.5 is taken for 2, because the kurtosis of a
-    sample comes out too low where tails are heavy (benchmarks/coverage). Of k the part U / (users with a reward) is
-    taken away: it comes from rewards being rare, which the gamma limits account for already.
+    A variance from U values of kurtosis k is worth 2 U / (k - 1) degrees of freedom. Here 1.5 replaces 2, because a
+    sample underestimates the kurtosis of heavy tails (benchmarks/coverage). The part U / (users with a reward) of k is
+    subtracted: it comes from rewards being rare, which gamma limits account for already.
 
     Args:
-        users: U.
-        rewarded_users: users with a reward.
-        second: sum over users of the squared deviation.
-        fourth: sum over users of its square.
+        users: number U of users.
+        rewarded_users: number of users with a reward.
+        second: sum over users of the squared deviation from the estimate.
+        fourth: sum over users of the fourth power of that deviation.
+
+    Returns:
+        Degrees of freedom, between 2 and U - 1.
     """
+    most = users - 1.0
     if second <= 0.0 or rewarded_users == 0:
-        return users - 1.0
+        return most
     excess = users * (fourth / second**2 - 1.0 / rewarded_users)
-    return max(min(1.5 * users / excess, users - 1.0) if excess > 0.0 else users - 1.0, 2.0)
+    if excess > 0.0:
+        return max(min(1.5 * users / excess, most), 2.0)
+    return max(most, 2.0)
 
 
 def poisson_reach(variance: float, step: float, level: float) -> float:
-    """Distance above its estimate that a sum of independent parts may reach, no part being larger than ``step``.
+    """Return the distance from an estimate, a sum of independent parts, to its upper confidence limit.
 
-    Of all such sums with this variance the one with the longest tail is ``step`` times a Poisson count of mean
-    N = variance / step^2: its exact upper limit (Garwood 1936) minus the count is taken, with N in place of the count.
-    It is Student's or the normal reach where the step is small next to the standard error, and 3.69 steps where the
-    variance is 0 (at level .95).
+    If no part is larger than ``step``, the sum with this variance and the longest tail is ``step`` times a Poisson
+    count of mean N = variance / step^2. The distance is that of the exact upper limit of such a count (Garwood 1936),
+    with N in place of the count. It is the normal distance if the step is small compared with the standard error, and
+    3.69 steps if the variance is 0 (at level .95).
 
     Args:
-        variance: of the estimate, corrected for few users.
-        step: the largest that one more part could add to the estimate.
-        level: nominal coverage, two-sided.
+        variance: variance of the estimate, corrected for few users.
+        step: largest amount that one more part could add to the estimate.
+        level: two-sided nominal coverage.
     """
     from scipy.special import gammainccinv, ndtri
 
@@ -100,21 +121,21 @@ def poisson_reach(variance: float, step: float, level: float) -> float:
     if not math.isfinite(step):
         return math.inf
     count = variance / step**2
-    if count > 1e8:
+    if count > 1e8:  # the limit minus the count would be a difference of nearly equal numbers
         return usual
     return max(step * (float(gammainccinv(count + 1.0, half)) - count), usual)
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Sampling variation of a ratio of sums over users, in the estimate's unit.
+    """Sampling variation of an estimate that is a ratio of sums over users, in the estimate's unit.
 
     Attributes:
-        variance: of the estimate, corrected for few and for unequal users.
-        third: sum over users of the cubed deviation over that of the squared one: the step of a Poisson count with the
-            same skewness; negative where the users furthest from the others pull the estimate down.
-        up: the largest that one more part could add.
-        down: the largest that one more part could take away.
+        variance: variance of the estimate, corrected for few users and for users that differ much.
+        third: sum over users of the cubed deviation over the sum of the squared ones: the step of a Poisson count with
+            the same skewness; negative if the largest deviations lower the estimate.
+        up: largest amount that one more part could add to the estimate.
+        down: largest amount that one more part could subtract from it.
     """
 
     variance: float
@@ -123,7 +144,7 @@ class Spread:
     down: float
 
     def reaches(self, level: float) -> tuple[float, float]:
-        """Distance of the value below and above the estimate; for estimates of any sign."""
+        """Return the distances from the estimate to its lower and to its upper limit; for estimates of any sign."""
         return (
             poisson_reach(self.variance, max(self.down, -self.third), level),
             poisson_reach(self.variance, max(self.up, self.third), level),
@@ -132,12 +153,14 @@ class Spread:
 
 @dataclass(frozen=True)
 class Deviations:
-    """Sums over users of powers of a user's deviation d from the estimate.
+    """Sums over users of powers of d, the user's deviation from the estimate.
 
     Attributes:
-        second, third, fourth: sums of d^2, d^3 and d^4; the last two 0 where rows are the users.
+        second: sum of d^2.
+        third: sum of d^3; 0 if it was not computed.
+        fourth: sum of d^4; 0 if it was not computed.
         users: number of users.
-        rewarded_users: those with a reward.
+        rewarded_users: number of users with a reward.
     """
 
     second: float
@@ -148,32 +171,48 @@ class Deviations:
 
     @staticmethod
     def of(apart: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
-        """Compute deviations from ``apart`` (U,); all users have a reward unless their number is given."""
+        """Compute the sums from the deviations of all users.
+
+        Args:
+            apart: (U,) each user's deviation.
+            rewarded_users: number of users with a reward; None if all have one.
+        """
         square = apart * apart
-        powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
-        return Deviations(*powers, apart.size, apart.size if rewarded_users is None else rewarded_users)
+        if rewarded_users is None:
+            rewarded_users = apart.size
+        return Deviations(
+            second=float(np.sum(square)),
+            third=float(square @ apart),
+            fourth=float(square @ square),
+            users=apart.size,
+            rewarded_users=rewarded_users,
+        )
 
     @property
     def carrying(self) -> float:
-        """Compute how many users carry the variance: (sum d^2)^2 / sum d^4."""
+        """The effective number of users that the variance comes from: (sum d^2)^2 / sum d^4; 0 if d^4 is unknown."""
         if self.fourth > 0.0:
             return self.second**2 / self.fourth
         return 0.0
 
     def error(self, scale: float) -> float:
-        """Standard error of an estimate that is a sum over users divided by ``scale``; inf for one user."""
+        """Return the standard error of an estimate that is a sum over users divided by ``scale``; inf for one user."""
         if self.users < 2:
             return math.inf
         return math.sqrt(max(self.second, 0.0) * self.users / (self.users - 1.0)) / scale
 
     def limits(self, value: float, scale: float, level: float, *, log_scale: bool = False) -> tuple[float, float]:
-        """Student's limits, with as many degrees of freedom as users carry the variance.
+        """Compute Student's limits; the degrees of freedom are the effective number of users, minus 1.
 
         Args:
-            value: the estimate, a sum over users divided by ``scale``.
-            scale: of it.
-            level: nominal coverage, asymptotic.
-            log_scale: for a positive estimate of a sum of parts that are not negative, whose errors are skewed.
+            value: estimate, a sum over users divided by ``scale``.
+            scale: divisor of the sum.
+            level: nominal coverage, which is asymptotic.
+            log_scale: whether to compute the limits for the logarithm of the value. That suits a positive estimate
+                whose parts are not negative, because its errors are skewed.
+
+        Returns:
+            Lower and upper limit; infinite for one user.
         """
         from scipy.special import stdtrit
 
@@ -183,14 +222,21 @@ class Deviations:
         reach = float(stdtrit(max(self.carrying - 1.0, LEAST_FREEDOM), 0.5 + level / 2.0)) * error
         if not log_scale:
             return value - reach, value + reach
-        factor = math.exp(min(reach / value, 30.0))
+        factor = math.exp(min(reach / value, 30.0))  # e^30 is as good as infinite, and does not overflow
         return value / factor, value * factor
 
     def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
-        """Return the spread of a sum over users divided by ``scale``; ``up`` and ``down`` are before the division."""
+        """Return the spread of an estimate that is a sum over users divided by ``scale``.
+
+        Args:
+            scale: divisor of the sum.
+            up: largest amount that one more part could add to the sum.
+            down: largest amount that one more part could subtract from the sum.
+            level: nominal coverage of the intervals that are computed from the spread.
+        """
         degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
         variance = self.second * small_sample_factor(self.users, level, degrees) / scale**2
-        skewed = abs(self.third) > 1e-9 * self.second**1.5  # two users have no skewness, but for roundings
+        skewed = abs(self.third) > 1e-9 * self.second**1.5  # the skewness of two users is 0 except for rounding errors
         if skewed and self.second > 0.0:
             third = self.third / self.second
         else:
@@ -199,11 +245,19 @@ class Deviations:
 
 
 def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, float]:
-    """Limits of an estimate of a sum of parts that are not negative, as are weighted rewards above the least one.
+    """Compute the limits of an estimate whose parts are not negative, for instance weighted rewards above the least.
 
-    The upper end is Fay & Feuer's (1997). The lower end is the gamma limit after one more part that earns nothing was
-    added; where users that pull the estimate down are the furthest from the others it is :func:`poisson_reach` with the
-    skewness of the sample, for then no gamma law of the sum has its shape.
+    The upper limit is Fay & Feuer's (1997). The lower limit is their gamma limit after adding one more part that earns
+    nothing. If the largest deviations lower the estimate, no gamma distribution has the sum's shape, and the lower
+    limit is at most that of :func:`poisson_reach` with the skewness of the sample.
+
+    Args:
+        value: estimate.
+        spread: its sampling variation.
+        level: nominal coverage.
+
+    Returns:
+        Lower and upper limit, neither of them negative; the upper one is infinite if ``spread.up`` is.
     """
     if math.isfinite(spread.up):
         high = gamma_limits(value, spread.variance, spread.up, level)[1]
@@ -221,20 +275,22 @@ def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, 
 
 
 def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, float]:
-    """Fay & Feuer's (1997, eq. 3-4) gamma interval of a weighted sum of Poisson counts.
+    """Compute Fay & Feuer's (1997, eq. 3-4) gamma interval of a weighted sum of Poisson counts.
 
     Args:
-        y: the weighted sum, sum of w_i r_i / n, not negative.
-        s: its variance, sum of w_i^2 r_i^2 / n^2 (user sums squared, where users are given).
-        m: the largest step that one more event could add, largest weight / n.
+        y: weighted sum, sum of w_i r_i / n, not negative.
+        s: variance of y, sum of w_i^2 r_i^2 / n^2 (of squared user sums, if users are known).
+        m: largest amount that one more event could add to y, the largest weight / n.
         level: nominal coverage.
 
     Returns:
-        (s / 2y) chi2(alpha/2; 2 y^2 / s) and ((s + m^2) / 2(y + m)) chi2(1 - alpha/2; 2 (y + m)^2 / (s + m^2)).
+        The lower limit (s / 2y) chi2(alpha/2; 2 y^2 / s); 0 if y or s is 0.
+        The upper limit ((s + m^2) / 2(y + m)) chi2(1 - alpha/2; 2 (y + m)^2 / (s + m^2)); y if s and m are 0.
     """
     from scipy.special import gammainccinv, gammaincinv
 
     half = (1.0 - level) / 2.0
+    # Quantiles of the gamma distribution with mean y and variance s: chi2(p; 2a) / 2 is gammaincinv(a, p).
     if y > 0.0 and s > 0.0:
         low = s / y * float(gammaincinv(y * y / s, half))
     else:
@@ -249,7 +305,7 @@ def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, flo
 
 
 def student_limits(value: float, variance: float, users: int, level: float) -> tuple[float, float]:
-    """Value plus and minus Student's quantile times the standard error, corrected by :func:`small_sample_factor`."""
+    """Compute Student's limits of a value from the uncorrected variance of user sums; infinite for one user."""
     from scipy.special import ndtri
 
     if users < 2:
@@ -259,19 +315,21 @@ def student_limits(value: float, variance: float, users: int, level: float) -> t
 
 
 def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[float, float, float]:
-    """A mean over rows whose users are independent but whose rows within a user are not: R = sum y_u / sum n_u.
+    """Estimate a mean over rows, sum y_u / sum n_u, with an interval for independent users with dependent rows.
 
-    By user, with Student's quantile at the degrees of freedom that unequal users leave, and with what one more row
-    could add (the largest mean of a user, or 1 where every sum is 0): no interval is a point, and one of rewards that
-    are not negative has no negative end (docs/verdict.md).
+    The interval allows for users that differ much (:func:`degrees_of_freedom`), and for what one more row could add:
+    the largest mean of a user, or 1 if every sum is 0. So no interval is a point, and one of rewards that are not
+    negative has no negative end (docs/verdict.md).
 
     Args:
-        sums: (U,) each user's sum.
-        counts: (U,) each user's number of rows; users without rows count for nothing.
+        sums: (U,) each user's sum y_u.
+        counts: (U,) each user's number n_u of rows; users without rows are ignored.
         level: nominal coverage.
 
     Returns:
-        value, low, high; the interval is infinite for fewer than two users with rows.
+        The mean; nan without rows.
+        The lower limit.
+        The upper limit; both are infinite for fewer than two users with rows.
     """
     y = np.asarray(sums, dtype=np.float64)
     n = np.asarray(counts, dtype=np.float64)
@@ -284,7 +342,8 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
     if len(n) == 1:
         return value, -math.inf, math.inf
     step = float(np.max(np.abs(y) / n))
-    spread = Deviations.of(y - value * n, int(np.count_nonzero(y))).spread(total, step or 1.0, max(value, 0.0), level)
+    deviations = Deviations.of(y - value * n, rewarded_users=int(np.count_nonzero(y)))
+    spread = deviations.spread(scale=total, up=step or 1.0, down=max(value, 0.0), level=level)
     if np.all(y >= 0.0):
         return value, *positive_limits(value, spread, level)
     less, more = spread.reaches(level)
@@ -294,66 +353,72 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
 # --------------------------------------------------------------------------------------------- from one number per user
 
 _POOL_LEAST = 2000
+"""Number of users without a numerator above which most of them are resampled as one pool."""
 _POOL_SINGLE = 1000
+"""Number of these users, those with the largest denominators, that are resampled one by one nevertheless."""
 _POOL_ADDRESS = 2**63
+"""Address of the pool's random draws, beyond those of users."""
 
 
 def poisson_ratios(above: Floats, below: Floats, *, replicates: int = 1000, seed: int = 0) -> Floats:
-    """Replicates of sum(above) / sum(below) with every user's sums counted Poisson(1) times (Chamandy et al. 2012).
+    """Resample sum(above) / sum(below) by a Poisson bootstrap of users (Chamandy et al. 2012).
 
-    Users whose ``above`` is 0 only move the denominator: where they are many, the thousand largest of them are
-    resampled one by one and the total of the rest is drawn from its normal limit, whose mean and variance are exact.
+    In each resample every user counts Poisson(1) times. Users whose ``above`` is 0 change only the denominator. If they
+    are many, all but the largest ones are pooled: their total is drawn from its normal limit, with the exact mean and
+    variance.
 
     Args:
         above: (n,) user sums of the numerator.
         below: (n,) user sums of the denominator, not negative.
-        replicates: how many; rounded up to a multiple of 8.
-        seed: of the counts, which are addressed by user number.
+        replicates: number of resamples.
+        seed: seed of the counts, which are addressed by user number.
 
     Returns:
-        (replicates,) ratios; 0 where the denominator is.
+        (replicates,) ratios; 0 where the denominator is 0.
     """
     from scipy.special import ndtri
 
     seed = check_seed(seed)
     whole_number(replicates, "replicates", 8)
-    size = -(-int(replicates) // 8)
+    drawn = 8 * -(-int(replicates) // 8)  # random blocks give eight counts each
     single = np.ones(above.size, bool)
-    idle = np.flatnonzero(above == 0.0)
-    rest = idle[:0]
-    if idle.size > _POOL_LEAST:
-        ranked = idle[np.argpartition(below[idle], idle.size - _POOL_SINGLE)]
-        rest = ranked[: idle.size - _POOL_SINGLE]
-        single[rest] = False
-    above_sums, below_sums = resampled_sums(np.stack([above, below * single]), replicates=8 * size, seed=seed)
-    if rest.size:
-        draws = uniforms(seed, Stream.BOOTSTRAP, _POOL_ADDRESS, np.arange(8 * size))
-        spread = float(np.sqrt(np.sum(below[rest] ** 2)))
-        below_sums += np.sum(below[rest]) + spread * ndtri(np.clip(draws, 1e-16, None))
-    return np.divide(above_sums, below_sums, out=np.zeros(8 * size), where=below_sums > 0.0)[: int(replicates)]
+    without_numerator = np.flatnonzero(above == 0.0)
+    pool = without_numerator[:0]
+    if without_numerator.size > _POOL_LEAST:
+        pool_size = without_numerator.size - _POOL_SINGLE
+        pool = without_numerator[np.argpartition(below[without_numerator], pool_size)][:pool_size]
+        single[pool] = False
+    above_sums, below_sums = resampled_sums(np.stack([above, below * single]), replicates=drawn, seed=seed)
+    if pool.size:
+        draws = uniforms(seed, Stream.BOOTSTRAP, _POOL_ADDRESS, np.arange(drawn))
+        spread = float(np.sqrt(np.sum(below[pool] ** 2)))
+        below_sums += np.sum(below[pool]) + spread * ndtri(np.clip(draws, 1e-16, None))  # the quantile of 0 is infinite
+    ratios = np.divide(above_sums, below_sums, out=np.zeros(drawn), where=below_sums > 0.0)
+    return ratios[: int(replicates)]
 
 
 def resampled_sums(columns: Floats, *, replicates: int, seed: int) -> Floats:
-    """Sums of user columns with every user counted Poisson(1) times, the same count in all columns.
+    """Resample sums over users by a Poisson bootstrap: each user counts Poisson(1) times, equally in all columns.
 
     Args:
         columns: (K, n) user sums.
-        replicates: how many resamples.
-        seed: of the counts, which are addressed by user number.
+        replicates: number of resamples.
+        seed: seed of the counts, which are addressed by user number.
 
     Returns:
         (K, replicates) sums.
     """
     from recsim_mnar.estimators import _by_user_kernel as kernels
 
-    size = -(-replicates // 8)
-    sums = np.zeros((len(columns) + len(columns) % 2, 8 * size))
-    words = np.empty((4, size), np.uint32)
+    blocks = -(-replicates // 8)  # random blocks of four words give eight counts each
+    sums = np.zeros((len(columns) + len(columns) % 2, 8 * blocks))
+    words = np.empty((4, blocks), np.uint32)
+    # The kernel sums two columns at a time; the last of an odd number is paired with itself.
     for k in range(0, len(columns), 2):
         above = columns[k]
         below = columns[min(k + 1, len(columns) - 1)]
         users = np.flatnonzero((above != 0.0) | (below != 0.0))
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore"):  # random numbers are integers that wrap around
             kernels.poisson_sums(
                 np.uint64(seed),
                 np.uint64(Stream.BOOTSTRAP),
@@ -368,35 +433,48 @@ def resampled_sums(columns: Floats, *, replicates: int, seed: int) -> Floats:
 
 
 def resampled_counts(n_users: int, *, replicates: int, seed: int) -> NDArray[np.int8]:
-    """Count how often each resample of :func:`resampled_sums` draws each user, (n_users, replicates)."""
-    pairs = (np.eye(2, n_users, first) for first in range(0, n_users, 2))  # of each user, 1
+    """Return (n_users, replicates) how many times each resample of :func:`resampled_sums` counts each user."""
+    # The sum over users of a column that is 1 for one user and 0 for the others is that user's count.
+    pairs = (np.eye(2, n_users, first) for first in range(0, n_users, 2))
     counts = [resampled_sums(pair, replicates=replicates, seed=seed).astype(np.int8) for pair in pairs]
     return np.concatenate(counts)[:n_users]
 
 
 def betting(values: Floats, lengths: Floats, level: float, *, anytime: bool = False) -> tuple[float, float]:
-    """Waudby-Smith & Ramdas' (2024, theorem 3) betting interval, with bets on z.
+    """Compute the betting interval of Waudby-Smith & Ramdas (2024, theorem 3) for the ratio E[v] / E[l].
 
-    Each end is where a bettor against that side would have multiplied the stake by 2 / (1 - level).
+    A ratio m is outside the interval if a bettor against it has multiplied the stake by 2 / (1 - level).
 
     Args:
-        values: (n,) v in the order in which the users appeared; the bet on a user looks at those before only.
-        lengths: (n,) l.
+        values: (n,) v of each user, in the order in which the users appeared: a bet uses only the users before.
+        lengths: (n,) l of each user.
         level: nominal coverage.
-        anytime: tuned to hold at every n at once (a confidence sequence) instead of at this n only.
+        anytime: whether the bets are tuned to a growing number of users (a confidence sequence) instead of to n.
+
+    Returns:
+        Lower and upper end, in [0, 1].
     """
     from recsim_mnar.estimators import _by_user_kernel as kernels
 
     bets = np.empty_like(values)
     threshold = math.log(2.0 / (1.0 - level))
-    kernels.fill_bets(values, 2.0 * threshold, 0.0 if anytime else float(values.size), bets)
-    return ends_of_bets(values, lengths, bets, bets, threshold)
+    horizon = 0.0 if anytime else float(values.size)
+    kernels.fill_bets(values, 2.0 * threshold, horizon, bets)
+    return ends_of_bets(values, lengths, above=bets, below=bets, threshold=threshold)
 
 
 def ends_of_bets(
     values: Floats, lengths: Floats, above: Floats, below: Floats, threshold: float
 ) -> tuple[float, float]:
-    """Find where the bets ``above`` (m is too low) and ``below`` (m is too high) have won."""
+    """Return the smallest and the largest ratio m against which bets have not won.
+
+    Args:
+        values: (n,) v of each user.
+        lengths: (n,) l of each user.
+        above: (n,) bets that the ratio is above m, or (1,) for the same bet on all users.
+        below: (n,) bets that the ratio is below m, or (1,).
+        threshold: log of the capital with which a bet has won.
+    """
     from recsim_mnar.estimators import _by_user_kernel as kernels
 
     inside = ratio_inside(values, lengths)
@@ -406,13 +484,22 @@ def ends_of_bets(
 
 
 def ratio_inside(values: Floats, lengths: Floats) -> float:
-    """Return the ratio of means, inside (0, 1)."""
+    """Return the ratio of the means of v and l, moved inside (0, 1) if it is 0 or 1."""
     return min(max(float(np.sum(values) / np.sum(lengths)), 1e-15), 1.0 - 1e-15)
 
 
 def crossing(rejected: Callable[[float], bool], inside: float, end: float) -> float:
-    """Return the rejected point nearest to ``inside`` towards ``end``, to seven digits; ``end`` where none is."""
-    out = min(max(end, 1e-300), 1.0 - 1e-16)
+    """Find by bisection where rejection begins between two points, to seven digits.
+
+    Args:
+        rejected: test of a point, False at ``inside``.
+        inside: point from which the search starts.
+        end: end of the range, 0 or 1.
+
+    Returns:
+        The rejected point that is nearest to ``inside``; ``end`` if it is not rejected itself.
+    """
+    out = min(max(end, 1e-300), 1.0 - 1e-16)  # the test is not defined at 0 and 1
     if not rejected(out):
         return end
     for _ in range(60):

@@ -1,8 +1,9 @@
 """Accuracy of predicted ratings and of recommendations, estimated from revealed ratings.
 
-Schnabel et al. 2016: R(Yhat) = 1/(U I) sum over all entries of delta(Y, Yhat) (equation 1), estimated from the observed
-entries (O = 1), each revealed with propensity P. Section 5.1: P by naive Bayes from self-selected ratings and a small
-random sample; and by popularity.
+The notation is that of Schnabel et al. 2016. R(Yhat) = 1/(U I) sum over all entries of delta(Y, Yhat) (equation 1) is
+estimated from the observed entries (O = 1) of a matrix of U users and I items, each revealed with propensity P. P is
+estimated by naive Bayes from self-selected (MNAR) ratings and a small random (MCAR) sample (section 5.1), or by
+popularity.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.rng import check_seed
 
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
-"""The scale of ratings."""
+"""Values that ratings may have."""
 REFITS = 200
-"""Resamples in which propensities are fitted again, by default."""
+"""Default number of resamples in which propensities are fitted again."""
 METRICS = ("mse", "mae", "cg", "dcg@k")
+"""Names of the metrics."""
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,10 @@ class NaiveBayes:
 
     Attributes:
         scale: rating values r, ascending.
-        propensities: one for each value.
-        marginals: P(r), from the random sample, with Laplace smoothing.
-        sample_size: m, ratings of the random sample.
-        laplace: see :func:`naive_bayes`.
+        propensities: (R,) propensity of each value.
+        marginals: (R,) P(r), from the random sample with Laplace smoothing.
+        sample_size: number m of ratings in the random sample.
+        laplace: number that was added to each value's count in the sample.
     """
 
     scale: tuple[float, ...]
@@ -57,25 +59,25 @@ class NaiveBayes:
     laplace: float
 
     def __call__(self, ratings: Ratings, users: Any = None) -> Floats:
-        """Return the propensities of observed ratings, (n,), without fitting again."""
+        """Return (n,) the propensities of observed ratings; ``users`` is ignored, and nothing is fitted again."""
         return self.of(ratings.values)
 
     def refitted(self, observed: Floats, cells: Floats, sample: Floats) -> Floats:
-        """Return the propensities of each rating value in resamples, (R, B).
+        """Fit naive Bayes in B resamples and return (R, B) the propensities of each rating value.
 
         Args:
             observed: (R, B) number of self-selected ratings of each value.
-            cells: (B,) size of the matrix.
+            cells: (B,) number of cells of the matrix.
             sample: (R, B) number of ratings of each value in the random sample.
         """
         totals = observed.sum(axis=0)
         return _bayes(observed / totals, totals / cells, _smoothed(sample, self.laplace))
 
     def of(self, values: Any) -> Floats:
-        """Return the propensities of observed ratings with these values.
+        """Return the propensities of observed ratings with these values, in an array of the same shape.
 
         Raises:
-            UserError: a value never seen in the self-selected ratings.
+            UserError: a value that was not in the self-selected ratings.
         """
         values = np.asarray(values, np.float64)
         place = np.minimum(np.searchsorted(self.scale, values), len(self.scale) - 1)
@@ -99,10 +101,10 @@ def naive_bayes(ratings: Ratings, sample: Any, *, laplace: float = 1.0) -> Naive
     Args:
         ratings: self-selected (MNAR) ratings.
         sample: (m,) rating values of cells drawn uniformly (MCAR).
-        laplace: added to each value's count in the sample.
+        laplace: number that is added to each value's count in the sample (Laplace smoothing).
 
     Raises:
-        UserError: no sample, ratings outside 1 to 5, a value of the sample never seen in the MNAR data.
+        UserError: no sample, ratings outside 1 to 5, or a value of the sample that is not in the MNAR data.
     """
     values = np.asarray(sample, np.float64)
     if values.size == 0:
@@ -125,18 +127,27 @@ def naive_bayes(ratings: Ratings, sample: Any, *, laplace: float = 1.0) -> Naive
 
 
 def _smoothed(counts: Floats, laplace: float) -> Floats:
-    """Return P(r) from the counts of each rating value, (R,) or (R, B)."""
+    """Return P(r) with Laplace smoothing from the counts of each rating value, (R,) or (R, B)."""
     return np.asarray((counts + laplace) / (counts.sum(axis=0) + laplace * len(counts)))
 
 
 def _bayes(shares: Floats, density: Any, marginals: Floats) -> Floats:
-    """Return equation 11, at most 1; a value that is neither observed nor sampled gets 1."""
+    """Compute propensities of rating values by equation 11, P(r | O = 1) P(O = 1) / P(r), at most 1.
+
+    Args:
+        shares: (R,) or (R, B) P(r | O = 1), each value's share of the observed ratings.
+        density: P(O = 1), the observed share of the matrix; one number or (B,).
+        marginals: (R,) or (R, B) P(r). A value with P(r) = 0 gets propensity 1.
+    """
     joint = np.asarray(shares * density)
     return np.minimum(np.divide(joint, marginals, out=np.ones_like(joint), where=marginals > 0.0), 1.0)
 
 
 def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:
-    """Return each item's smoothed share of users who rated it, (n_i + laplace) / (U + 2 laplace), as (U, I)."""
+    """Return (U, I) propensities by popularity: the share of users who rated the item, smoothed by ``laplace``.
+
+    The share of item i is (n_i + laplace) / (U + 2 laplace), equal for all users.
+    """
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     share = (counts + laplace) / (ratings.n_users + 2.0 * laplace)
     return np.broadcast_to(share, ratings.shape).copy()
@@ -144,12 +155,12 @@ def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss delta(Y, Yhat) of each cell: a function of the error, or a gain times Y.
+    """Loss delta(Y, Yhat) of each cell for given predictions: a function of the error, or a gain times Y.
 
     Attributes:
-        metric: one of :data:`METRICS`.
-        at: delta of cells, from (users, items, values) to (n,).
-        shape: (U, I) of the predictions; None where any cell may be evaluated.
+        metric: name of the metric, one of :data:`METRICS`.
+        at: function from (n,) users, (n,) items and (n,) ratings to (n,) losses.
+        shape: shape (U, I) of the predictions; None if cells of any matrix may be evaluated.
     """
 
     metric: str
@@ -162,37 +173,37 @@ class Loss:
             raise UserError(f"the predictions have shape {self.shape} and the ratings are of a {shape} matrix")
 
     def everywhere(self, truth: Any) -> Floats:
-        """Return delta of the full matrix of true ratings, (U, I)."""
+        """Return (U, I) the losses of all cells from the full matrix of true ratings."""
         truth = np.asarray(truth, np.float64)
         self.check_shape(truth.shape)
         users, items = np.indices(truth.shape).reshape(2, -1)
         return self.at(users, items, truth.ravel()).reshape(truth.shape)
 
     def risk(self, truth: Any) -> float:
-        """Return the true R(Yhat) (equation 1)."""
+        """Return the true R(Yhat) (equation 1), the mean loss over the full matrix of true ratings."""
         return float(self.everywhere(truth).mean())
 
 
 def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
-    """Rank all items by each user's scores, (U, I), from 1 for the largest.
+    """Return (U, I) the rank of each item among the user's scores, 1 for the largest score.
 
-    Ties are broken by one addressed draw per cell: index order would favour the items that the file lists first.
+    Ties are broken by random draws, because index order would favour the items that a file lists first.
     """
     return np.argsort(top_items(scores, np.shape(scores)[1], seed=seed), axis=1) + 1
 
 
 def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = None, seed: int = 0) -> Loss:
-    """Return delta of one metric for one matrix of predictions.
+    """Return the loss delta of a metric for a matrix of predictions.
 
-    ``mse`` and ``mae`` compare ratings; ``cg`` takes the predictions as a binary matrix of k recommendations per user,
-    (I/k) Yhat Y; ``dcg@k`` gives I Y 1[rank <= k] / log2(1 + rank), so that the mean over all entries is the mean over
-    users of the DCG.
+    ``mse`` and ``mae`` are the squared and the absolute error of ratings. ``cg`` takes the predictions as a binary
+    matrix of k recommendations per user and is (I/k) Yhat Y. ``dcg@k`` is I Y 1[rank <= k] / log2(1 + rank), so that
+    its mean over all entries is the mean DCG of a user.
 
     Args:
-        metric: one of :data:`METRICS`.
-        predictions: (U, I).
-        k: length of the lists of ``cg`` and ``dcg@k``.
-        ranking: (U, I) ranks, if already computed (:func:`ranks`).
+        metric: name of the metric, one of :data:`METRICS`.
+        predictions: (U, I) predicted ratings, recommendations or scores.
+        k: length of the lists for ``cg`` and ``dcg@k``.
+        ranking: (U, I) ranks from :func:`ranks`; None to compute them.
         seed: seed of the draws that break ties.
 
     Raises:
@@ -216,7 +227,10 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     if metric == "cg":
         gain = (n_items / k) * matrix
     else:
-        rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
+        if ranking is None:
+            rank = ranks(matrix, seed=seed)
+        else:
+            rank = np.asarray(ranking)
         if rank.shape != matrix.shape:
             raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
         gain = np.where(rank <= k, n_items / np.log2(1.0 + rank), 0.0)
@@ -225,17 +239,17 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
 
 @dataclass(frozen=True)
 class RatingEstimates:
-    """Estimates of one metric.
+    """Estimates of one metric from observed ratings.
 
     Attributes:
-        naive: mean over the observed (equation 3).
-        ips: equation 4.
-        snips: equation 6.
+        naive: mean loss of the observed entries (equation 3).
+        ips: estimate by IPS (equation 4).
+        snips: estimate by SNIPS (equation 6).
         n: number of observed entries.
-        effective_n: Kish's (sum of weights)^2 / sum of squared weights.
-        verdict: verdict on the IPS estimate; ``naive`` is right only where its finding says that propensities are all
-            alike.
-        intervals: low and high of each of the three, by name.
+        effective_n: Kish's effective sample size, (sum of weights)^2 / sum of squared weights.
+        verdict: verdict on the IPS estimate; ``naive`` is unbiased only if all propensities are equal, which the
+            finding "naive_biased" tells.
+        intervals: lower and upper end for each of the three, by name.
     """
 
     naive: float
@@ -250,7 +264,16 @@ class RatingEstimates:
 def _verdict(
     ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, advice: str
 ) -> Verdict:
-    """Check an IPS estimate, its interval and the weights of the observed entries, (n,)."""
+    """Return the verdict on an IPS estimate.
+
+    Args:
+        ratings: observed entries.
+        w: (n,) inverse propensities.
+        value: IPS estimate.
+        ends: lower and upper end of its interval.
+        level: nominal coverage of the interval.
+        advice: advice if the interval is wide.
+    """
     users = ratings.n_users
     cells = ratings.n_users * ratings.n_items
     findings = few_users(int(np.unique(ratings.users).size))
@@ -258,11 +281,12 @@ def _verdict(
     message = f"the effective sample is {ess:.3g} of {len(ratings):,} ratings"
     findings.append(Finding("effective_sample", scaled(ess, 100.0, 30.0), ess, message, "reveal more ratings"))
     if users > 1:
+        # The inverse propensities of the observed entries sum to the number of cells, in expectation.
         sums = np.bincount(ratings.users, w, users) / cells
         variance = float(np.sum((sums - sums.mean()) ** 2)) * small_sample_factor(users, level)
         mean = float(w.sum()) / cells
         error = abs(mean - 1.0)
-        if error > poisson_reach(variance, float(w.max()) / cells, 0.998):
+        if error > poisson_reach(variance, step=float(w.max()) / cells, level=0.998):  # one false alarm in 500
             severity = GRAVE if error > 0.3 else CAUTION
             message = f"the inverse propensities of the observed sum to {mean:.3g} of all cells and should to 1"
             findings.append(Finding("propensities", severity, mean, message, "check the propensities"))
@@ -272,25 +296,31 @@ def _verdict(
         message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
         findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, advice))
     spread = float(w.max() / w.min())
-    severity = 0.99 if spread > 1.0 + 1e-9 else 0.0
+    severity = 0.99 if spread > 1.0 + 1e-9 else 0.0  # below caution, because the verdict is on the IPS estimate
     message = f"weights differ up to {spread:.3g} times, so the naive mean is of other cells than all"
     findings.append(Finding("naive_biased", severity, spread, message, "use ips or snips"))
     return Verdict.of(findings)
 
 
 def _effective_size(w: Floats) -> float:
+    """Return Kish's effective sample size of weights (n,)."""
     return float(w.sum() ** 2 / (w * w).sum())
 
 
 def clip_propensities(propensities: Any, smallest: float) -> Floats:
-    """Raise propensities to at least ``smallest``: less variance for some bias (Strehl et al. 2010)."""
+    """Return propensities raised to at least ``smallest``, which trades variance for bias (Strehl et al. 2010)."""
     if not 0.0 <= smallest <= 1.0:
         raise UserError(f"the smallest propensity must be in [0, 1], got {smallest}")
     return np.maximum(np.asarray(propensities, np.float64), smallest)
 
 
 def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
-    """Return (n,) propensities of the observed entries from a (U, I) matrix, (n,) numbers, one number, or a fit.
+    """Return (n,) the propensities of the observed entries.
+
+    Args:
+        ratings: observed entries.
+        propensities: (U, I) matrix, (n,) numbers, one number, or a fit: a function from ratings and the users of a
+            resample to (n,) propensities.
 
     Raises:
         UserError: another shape, or an observed entry whose propensity is not in (0, 1].
@@ -327,21 +357,20 @@ def estimate_ratings(
 ) -> RatingEstimates:
     """Estimate R by the naive mean, IPS and SNIPS from the observed entries, with intervals and a verdict.
 
-    Propensities given as numbers are taken as known. Those given as a fit are fitted again in resamples of the users
-    (and of naive Bayes' random sample), and their error is part of intervals and verdict; clipping's bias is not.
-    No data show how far the true P is from a right fit of the wrong model: Lemma 3 needs the true P. ``largest_ratio``
-    states it, and the intervals then allow for any P within that ratio.
+    Numbers as propensities are taken as true. A fit is repeated in resamples of the users (and of naive Bayes' random
+    sample), so that the intervals include its error, but not the bias of clipping. No data show how far the true P is
+    from the best fit of a wrong model (Lemma 3). With ``largest_ratio``, they hold for any P within that ratio.
 
     Args:
-        delta: the metric for the predictions, from :func:`loss`.
+        delta: loss of the predictions, from :func:`loss`.
         ratings: observed entries.
-        propensities: P, see :func:`check_propensities`; or its fit: a :class:`NaiveBayes`, or a function from ratings
-            and the users of their rows (repeated in a resample) to P.
+        propensities: P as numbers (:func:`check_propensities`), or as a fit: a :class:`NaiveBayes`, or a function from
+            ratings and the users of their rows (repeated in a resample) to P.
         clip: smallest propensity; smaller ones are raised to it.
         level: nominal coverage of the intervals.
         largest_ratio: largest factor between the true P and the given one, either way; 1 states that the model is
             right. Without it no verdict on fitted propensities is better than caution.
-        replicates: number of resamples in which propensities are fitted.
+        replicates: number of resamples in which propensities are fitted again.
         seed: seed of the resamples.
 
     Raises:
@@ -355,49 +384,50 @@ def estimate_ratings(
     w = _inverse(ratings, propensities, clip)
     d = delta.at(ratings.users, ratings.items, ratings.values)
     refits = None
-    advice = "reveal more ratings"
     if callable(propensities):
-
-        def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
-            return _inverse(observed, propensities(observed, users), clip)
-
-        fit: NaiveBayes | Weigh = weigh
-        if isinstance(propensities, NaiveBayes):
-            fit = propensities
-            advice = "take a larger random sample, or reveal more ratings"
-        refits = Refits(fit, clip, whole_number(replicates, "replicates", 20), check_seed(seed))
+        refits = _refits(propensities, clip, replicates, seed)
+    advice = "reveal more ratings"
+    if isinstance(propensities, NaiveBayes):
+        advice = "take a larger random sample, or reveal more ratings"
     ends = intervals(ratings, w, d, level, ratio, refits)
     ips = estimate(w, d, ratings, "ips")
     verdict = _verdict(ratings, w, ips, ends["ips"], level, advice)
     if refits is not None and largest_ratio is None:
         message = "propensities are estimated, and the interval takes their model to be right"
         verdict = verdict.with_findings([Finding("estimated", CAUTION, 1.0, message, "state largest_ratio")])
-    values = (float(d.mean()), ips, estimate(w, d, ratings, "snips"))
-    return RatingEstimates(*values, len(ratings), _effective_size(w), verdict, ends)
+    return RatingEstimates(
+        naive=float(d.mean()),
+        ips=ips,
+        snips=estimate(w, d, ratings, "snips"),
+        n=len(ratings),
+        effective_n=_effective_size(w),
+        verdict=verdict,
+        intervals=ends,
+    )
 
 
 def _inverse(ratings: Ratings, propensities: Any, clip: float) -> Floats:
-    """Return (n,) inverse propensities of the observed entries."""
+    """Return (n,) the inverse propensities of the observed entries, after clipping."""
     return 1.0 / clip_propensities(check_propensities(ratings, propensities), clip)
 
 
 _SAMPLE_ADDRESS = 2**62
-"""Addresses of the draws that resample the random sample, beyond those of users."""
+"""First address of the random draws that resample naive Bayes' sample, beyond the addresses of users."""
 
 Weigh = Callable[[Ratings, NDArray[np.int64]], Floats]
+"""Function from a resample's ratings and the users of their rows to (n,) weights, the inverse propensities."""
 
 
 @dataclass(frozen=True)
 class Refits:
-    """Resamples with Poisson(1) counts of the users, in which propensities are fitted again.
+    """Poisson bootstrap of users, in each resample of which propensities are fitted again.
 
     Attributes:
-        fit: naive Bayes, whose random sample is drawn again from its smoothed shares of ratings, so that a rating
-            missing from the sample does not count as impossible; or a function from a resample's ratings and the users
-            of their rows to (n,) weights.
-        clip: smallest propensity of naive Bayes; the weights of other fits are clipped already.
+        fit: naive Bayes, or a function from a resample to weights. The random sample of naive Bayes is drawn again from
+            its smoothed shares of ratings, so that a rating that is missing from the sample is not taken as impossible.
+        clip: smallest propensity of naive Bayes; functions return clipped weights.
         replicates: number of resamples.
-        seed: seed of their draws.
+        seed: seed of the resamples.
     """
 
     fit: NaiveBayes | Weigh
@@ -406,12 +436,17 @@ class Refits:
     seed: int
 
     def sums(self, ratings: Ratings, d: Floats, factor: Floats) -> tuple[Floats, Floats, Floats]:
-        """Compute each resample's sum of weights times losses, sum of weights, and number of cells; (replicates,) each.
+        """Compute the sums of each resample that IPS and SNIPS need.
 
         Args:
             ratings: observed entries, n of them.
             d: (n,) losses.
-            factor: (n,) factors on the weights after the fit.
+            factor: (n,) factors that multiply the weights after the fit.
+
+        Returns:
+            (replicates,) sums of weights times losses.
+            (replicates,) sums of weights.
+            (replicates,) numbers of cells of the matrix.
         """
         if isinstance(self.fit, NaiveBayes):
             return self._from_counts(self.fit, ratings, d, factor)
@@ -420,6 +455,7 @@ class Refits:
     def _from_counts(
         self, fit: NaiveBayes, ratings: Ratings, d: Floats, factor: Floats
     ) -> tuple[Floats, Floats, Floats]:
+        """Compute :meth:`sums` for naive Bayes, whose propensities depend only on the counts of rating values."""
         n_users = ratings.n_users
         n_values = len(fit.scale)
         cell = np.searchsorted(fit.scale, ratings.values) * n_users + ratings.users
@@ -432,12 +468,12 @@ class Refits:
         losses, factors, observed = np.split(sums[:-1], 3)
         cells = sums[-1] * ratings.n_items
         p = np.maximum(fit.refitted(observed, cells, self._samples(fit)), self.clip)
-        p[observed == 0.0] = 1.0  # avoids 0 / 0
+        p[observed == 0.0] = 1.0  # such values have no losses, and 0 / 1 replaces 0 / 0
         return (losses / p).sum(axis=0), (factors / p).sum(axis=0), cells
 
     def _samples(self, fit: NaiveBayes) -> Floats:
-        """Draw random samples and count each rating value in them, (R, replicates)."""
-        inner = np.cumsum(fit.marginals)[:-1]
+        """Draw the random sample again in each resample, and return (R, replicates) its counts of each rating value."""
+        inner = np.cumsum(fit.marginals)[:-1]  # inversion of the distribution function
         out = np.empty((len(fit.scale), self.replicates))
         for b in range(self.replicates):
             draws = rng.uniforms(self.seed, rng.Stream.BOOTSTRAP, _SAMPLE_ADDRESS + b, np.arange(fit.sample_size))
@@ -445,22 +481,31 @@ class Refits:
         return out
 
     def _one_by_one(self, weigh: Weigh, ratings: Ratings, d: Floats, factor: Floats) -> tuple[Floats, Floats, Floats]:
+        """Compute :meth:`sums` for any fit, building the ratings of each resample, in which users are repeated."""
         counts = resampled_counts(ratings.n_users, replicates=self.replicates, seed=self.seed)
         out = np.zeros((3, self.replicates))
         for b in range(self.replicates):
             times = counts[:, b].astype(np.int64)
             users = np.repeat(np.arange(ratings.n_users), times)
             rows = np.repeat(np.arange(len(d)), times[ratings.users])
-            # The first copy of a rating belongs to the first copy of its user, and so on.
+            # The first copy of a rating belongs to the first copy of its user, and so on. Copies of a user are numbered
+            # from the number of copies of all users before.
             copy = np.arange(len(rows)) - np.searchsorted(rows, rows)
             owner = (np.cumsum(times) - times)[ratings.users[rows]] + copy
             resample = Ratings(owner, ratings.items[rows], ratings.values[rows], len(users), ratings.n_items)
             w = factor[rows] * weigh(resample, users)
             out[:, b] = (w * d[rows]).sum(), w.sum(), len(users) * ratings.n_items
-        return out[0], out[1], out[2]
+        losses, weights, cells = out
+        return losses, weights, cells
 
     def step(self, ratings: Ratings, w: Floats, d: Floats) -> float:
-        """Return the largest amount that one more user, or one more rating of the random sample, could add."""
+        """Return the largest amount that one more user, or one more rating of the random sample, could add to IPS.
+
+        Args:
+            ratings: observed entries, n of them.
+            w: (n,) inverse propensities.
+            d: (n,) losses.
+        """
         sums = np.bincount(ratings.users, w * d)
         step = float(np.abs(sums).max()) / (ratings.n_users * ratings.n_items)
         if not isinstance(self.fit, NaiveBayes):
@@ -470,24 +515,47 @@ class Refits:
         return max(step, float(np.abs(means).max()) / self.fit.sample_size)
 
 
+def _refits(fit: Callable[..., Any], clip: float, replicates: Any, seed: Any) -> Refits:
+    """Return the resamples in which a fit of propensities is repeated, after checking their arguments.
+
+    Args:
+        fit: naive Bayes, or a function from a resample's ratings and the users of their rows to propensities.
+        clip: smallest propensity.
+        replicates: number of resamples, at least 20.
+        seed: seed of the resamples.
+    """
+
+    def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
+        return _inverse(observed, fit(observed, users), clip)
+
+    replicates = whole_number(replicates, "replicates", 20)
+    if isinstance(fit, NaiveBayes):
+        return Refits(fit, clip, replicates, check_seed(seed))
+    return Refits(weigh, clip, replicates, check_seed(seed))
+
+
 def intervals(
     ratings: Ratings, w: Floats, d: Floats, level: float, ratio: float = 1.0, refits: Refits | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Return the ends of ``naive``, ``ips`` and ``snips`` (equations 3, 4 and 6), the users being the sample.
+    """Compute confidence intervals of ``naive``, ``ips`` and ``snips`` (equations 3, 4 and 6) for independent users.
 
-    With known P the ends are clustered by user. With ``refits`` they have the variance and skewness of the resampled
-    estimates, and are moved by their bias, which is mostly that of Laplace smoothing. Clipping's bias is not in them.
+    With known P, standard errors are clustered by user. With ``refits``, the intervals have the variance and skewness
+    of the resampled estimates, and are corrected for their bias, which is mostly that of Laplace smoothing. The bias of
+    clipping is not included.
 
-    With a ratio G > 1 the true P may be up to G times the stated one, or as far below (Lemma 3): the ends are those
-    of the weights 1/P within that range that make the estimate smallest and largest.
+    With a ratio G > 1, the true P may be up to G times the given one or 1/G of it (Lemma 3). The ends are then those of
+    the weights within this range that make the estimate smallest and largest.
 
     Args:
         ratings: observed entries, n of them.
         w: (n,) inverse propensities.
         d: (n,) losses.
         level: nominal coverage.
-        ratio: G, at least 1.
-        refits: resamples, where P is estimated.
+        ratio: largest factor G between the true and the given P, at least 1.
+        refits: resamples, if P is estimated; None if it is known.
+
+    Returns:
+        Lower and upper end, by name of the estimator.
     """
     ones = np.ones(len(d))
     ends = {"naive": _known_ends(ratings, ones, d, "snips", level)}
@@ -502,7 +570,7 @@ def intervals(
 
 
 def estimate(w: Floats, d: Floats, ratings: Ratings, estimator: str) -> float:
-    """Compute IPS (equation 4) or SNIPS (equation 6) from weights and losses of the observed entries, (n,)."""
+    """Compute "ips" (equation 4) or "snips" (equation 6) from (n,) weights and (n,) losses of the observed entries."""
     total = float((w * d).sum())
     if estimator == "ips":
         return total / (ratings.n_users * ratings.n_items)
@@ -510,9 +578,20 @@ def estimate(w: Floats, d: Floats, ratings: Ratings, estimator: str) -> float:
 
 
 def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple[Floats, Floats]:
-    """Return (n,) factors in [1/ratio, ratio] on the weights that minimise IPS or SNIPS, and that maximise it.
+    """Find the factors in [1/ratio, ratio] of the weights that make IPS or SNIPS smallest, and largest.
 
-    Those of SNIPS change at one threshold on the loss (Zhao, Small & Bhattacharya 2019, proposition 2).
+    For SNIPS, one of both extremes multiplies all weights with a loss below some threshold, the other those above it
+    (Zhao, Small & Bhattacharya 2019, proposition 2). All n + 1 thresholds are tried, by cumulative sums.
+
+    Args:
+        w: (n,) weights.
+        d: (n,) losses.
+        ratio: largest factor.
+        estimator: "ips" or "snips".
+
+    Returns:
+        (n,) factors for the smallest estimate.
+        (n,) factors for the largest estimate.
     """
     if estimator == "ips":
         high = np.where(d > 0.0, ratio, 1.0 / ratio)
@@ -523,32 +602,59 @@ def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple
     rank = np.argsort(order)
 
     def snips_by_cut(below: float, above: float) -> Floats:
+        """Return (n + 1,) SNIPS if 0, 1, ... n of the smallest losses have the factor ``below``, the rest ``above``."""
         return (below * total + above * (total[-1] - total)) / (below * weight + above * (weight[-1] - weight))
 
-    least = int(np.argmin(snips_by_cut(ratio, 1.0 / ratio)))
-    largest = int(np.argmax(snips_by_cut(1.0 / ratio, ratio)))
-    return np.where(rank < least, ratio, 1.0 / ratio), np.where(rank < largest, 1.0 / ratio, ratio)
+    cut_of_least = int(np.argmin(snips_by_cut(ratio, 1.0 / ratio)))
+    cut_of_largest = int(np.argmax(snips_by_cut(1.0 / ratio, ratio)))
+    least_factors = np.where(rank < cut_of_least, ratio, 1.0 / ratio)
+    largest_factors = np.where(rank < cut_of_largest, 1.0 / ratio, ratio)
+    return least_factors, largest_factors
 
 
 def _ends(
     ratings: Ratings, w: Floats, d: Floats, factor: Floats, level: float, refits: Refits | None
 ) -> dict[str, tuple[float, float]]:
-    """Return the ends of IPS and SNIPS with weights factor times w."""
+    """Compute the intervals of IPS and SNIPS with the weights factor * w.
+
+    Args:
+        ratings: observed entries, n of them.
+        w: (n,) inverse propensities.
+        d: (n,) losses.
+        factor: (n,) factors of the weights.
+        level: nominal coverage.
+        refits: resamples, if propensities are estimated; None if they are known.
+
+    Returns:
+        Lower and upper end, by name of the estimator.
+    """
     if refits is None:
         return {name: _known_ends(ratings, factor * w, d, name, level) for name in ("ips", "snips")}
     total, weight, cells = refits.sums(ratings, d, factor)
     step = refits.step(ratings, w, factor * d)
+    positive = bool(np.all(d >= 0.0))
     ends = {}
-    for name, below in (("ips", cells), ("snips", weight)):
-        resampled = np.divide(total, below, out=np.zeros(len(total)), where=below > 0.0)
+    for name, divisor in (("ips", cells), ("snips", weight)):
+        resampled = np.divide(total, divisor, out=np.zeros(len(total)), where=divisor > 0.0)
         value = estimate(factor * w, d, ratings, name)
-        low, high = _resampled_ends(value, resampled, step, ratings.n_users, level, bool(np.all(d >= 0.0)))
+        low, high = _resampled_ends(value, resampled, step, ratings.n_users, level, positive=positive)
         ends[name] = (min(low, value), max(high, value))
     return ends
 
 
 def _known_ends(ratings: Ratings, w: Floats, d: Floats, estimator: str, level: float) -> tuple[float, float]:
-    """Return the ends of IPS or SNIPS with known propensities."""
+    """Compute the interval of "ips" or "snips" with known propensities, clustered by user.
+
+    Args:
+        ratings: observed entries, n of them.
+        w: (n,) weights.
+        d: (n,) losses.
+        estimator: "ips" or "snips".
+        level: nominal coverage.
+
+    Returns:
+        Lower and upper end.
+    """
     n_users = ratings.n_users
     sums = np.bincount(ratings.users, w * d, n_users)
     if estimator == "ips":
@@ -557,18 +663,32 @@ def _known_ends(ratings: Ratings, w: Floats, d: Floats, estimator: str, level: f
 
 
 def _resampled_ends(
-    value: float, resampled: Floats, step: float, users: int, level: float, positive: bool
+    value: float, resampled: Floats, step: float, users: int, level: float, *, positive: bool
 ) -> tuple[float, float]:
-    """Return ends with the resamples' bias, variance and skewness; one more part may add ``step``."""
+    """Compute an interval with the bias, variance and skewness of resampled estimates.
+
+    Args:
+        value: estimate.
+        resampled: (replicates,) estimates in resamples.
+        step: largest amount that one more user could add to the estimate.
+        users: number of users.
+        level: nominal coverage.
+        positive: whether no part of the estimate can be negative.
+
+    Returns:
+        Lower and upper end; infinite for one user.
+    """
     if users < 2:
         return -np.inf, np.inf
     mean = float(resampled.mean())
-    off = resampled - resampled.mean()
-    square = float((off * off).mean())
-    third = float((off**3).mean()) / square if square > 0.0 else 0.0
+    deviation = resampled - resampled.mean()
+    square = float((deviation * deviation).mean())
+    third = 0.0
+    if square > 0.0:
+        third = float((deviation**3).mean()) / square
     variance = square * small_sample_factor(min(users, len(resampled)), level)
-    spread = Spread(variance, third, max(third, step), step)
-    centre = value - (mean - value)
+    spread = Spread(variance, third, up=max(third, step), down=step)
+    centre = value - (mean - value)  # minus the bias of resampled estimates
     if positive:
         return positive_limits(max(centre, 0.0), spread, level)
     less, more = spread.reaches(level)
@@ -576,12 +696,12 @@ def _resampled_ends(
 
 
 def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArray[np.int64]:
-    """Return each user's n items of largest score, best first, (U, n); ties are broken by addressed draws.
+    """Return (U, n) each user's n items with the largest scores, best first; ties are broken by random draws.
 
     Args:
-        scores: (U, I).
+        scores: (U, I) scores.
         n: number of items per list.
-        users: (U,) ids that address the draws; 0 .. U - 1 where None.
+        users: (U,) ids that address the draws; None for 0 .. U - 1.
         seed: seed of the draws.
 
     Raises:
@@ -595,14 +715,15 @@ def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArr
     if np.isnan(scores).any():
         u, i = np.argwhere(np.isnan(scores))[0]
         raise UserError(f"the score of user {u} for item {i} is not a number")
-    out = np.empty((n_users, n), np.int64)
-    for place, user in enumerate(range(n_users) if users is None else users):
+    ids = range(n_users) if users is None else users
+    lists = np.empty((n_users, n), np.int64)
+    for row, user in enumerate(ids):
         draws = rng.uniforms(seed, rng.Stream.PROTOCOL, user, np.arange(n_items))
-        out[place] = np.lexsort((draws, -scores[place]))[:n]
-    return out
+        lists[row] = np.lexsort((draws, -scores[row]))[:n]  # by score, and then by draw
+    return lists
 
 
 def check_length(length: int, n_items: int) -> None:
-    """Raise UserError where lists of this length cannot be made."""
+    """Raise UserError unless lists of this length can be made from n_items items."""
     if not 1 <= length <= n_items:
         raise UserError(f"lists of N = {length} items cannot be made of {n_items} items: choose N in 1..{n_items}")

@@ -1,17 +1,17 @@
-"""Refuters: what can prove a log, or the columns that were read from it, wrong (docs/verdict.md#refuters).
+"""Refuters: tests that can prove a log, or the columns that were read from it, wrong (docs/verdict.md#refuters).
 
-What each of them can see in principle:
+Errors that each of them can detect:
 
-- ``item_propensities``: items' odds changed after scoring (rules, stock); rows lost or kept by their reward; with a
-  context column, odds changed by context.
-- ``earlier_rewards``: rewards that stand in the row before their own.
-- ``tastes``: propensities that leave out what the logging policy knew of its users.
+- ``item_propensities``: items' probabilities changed after scoring (rules, stock); rows lost or kept by their reward;
+  with a context column, probabilities changed by context.
+- ``earlier_rewards``: rewards that are in the row before the one they belong to.
+- ``tastes``: propensities that ignore information that the logging policy had about its users.
 - ``halves``: rewards that changed while the log was written.
-- ``refit``: a target fitted on the log that judges it, where the fit can be run again.
+- ``refit``: a target that was fitted on the log it is evaluated on, if the fit can be repeated.
 
-No refuter sees rewards that are too rare to be in the log, confounding that neither the items' shares nor a user's
-earlier rows show, errors by a column that is not given, a reward column that means something else, or a target fitted
-on the log where the fit cannot be run again.
+No refuter detects rewards that are too rare to be in the log, confounding that shows neither in the items' shares nor
+in a user's earlier rows, errors that depend on a column that is not given, a reward column with another meaning, or a
+target that was fitted on the log if the fit cannot be repeated.
 """
 
 from __future__ import annotations
@@ -35,23 +35,31 @@ from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.rng import Stream, uniforms
 
 STRICT = 0.998
-"""Level of two-sided limits that contradict what a log says of itself: met by chance once in a thousand logs a side."""
+"""Two-sided level of limits that prove a log's own columns wrong: per side, 1 right log in 1000 is refuted."""
 ALARM = 0.02
-"""Chance that all refuters together find something in a log that is right, but for those at the strict level."""
+"""Probability that any of the refuters that are not at the strict level finds something in a right log."""
 REFITS = 9
-"""Times that a learner is fitted to rewards without signal."""
+"""Number of times that a learner is fitted to permuted rewards, which have no signal."""
 REPEATED = 0.9
-"""Share of rows with the item of the row before from which one draw is taken to hold for many rows: such a log says
-nothing by what came before, and is no worse for it."""
+"""Share of rows with the same item as the row before, above which one draw of the policy seems to hold for many rows.
+In such a log earlier rows determine the item although nothing is wrong, and tests that use them are left out."""
 MOST_LIKED = 20
-"""Items that stand for a taste of their own."""
+"""Number of items that each stand for a taste of their own; all other items stand for one taste."""
 Refit = Callable[[Floats], Any]
-"""From rewards (n,) in the rows' order to (n,) probabilities of the logged actions under the policy fitted anew."""
+"""Function that fits the target's learner to (n,) rewards, in the order of the rows, and returns (n,) probabilities of
+the logged actions under the new policy."""
 
 
 @dataclass(frozen=True)
 class _Rows:
-    """The input columns, and the level of each test."""
+    """Input columns of the refuters, and the level of each test.
+
+    Attributes:
+        reward: (n,) rewards.
+        weight: (n,) target / propensity.
+        clusters: user of each row; None if rows are independent.
+        level: two-sided level of each test.
+    """
 
     reward: Floats
     weight: Floats
@@ -59,7 +67,18 @@ class _Rows:
     level: float
 
     def limits(self, parts: Floats, scale: float, step: float) -> tuple[float, float, float]:
-        """Sum over rows of ``parts`` over ``scale``, and its limits by user; one more row may bring ``step``."""
+        """Estimate a sum over rows divided by a constant, with limits clustered by user.
+
+        Args:
+            parts: (n,) terms of the sum.
+            scale: divisor of the sum.
+            step: largest amount that one more row could add to the sum.
+
+        Returns:
+            The sum of ``parts`` over ``scale``.
+            Its lower limit.
+            Its upper limit.
+        """
         sums = user_sums(parts, self.clusters)
         mean = float(np.sum(sums)) / scale
         lengths = user_sums(np.ones(parts.size), self.clusters)
@@ -69,6 +88,7 @@ class _Rows:
 
 
 Refuter = Callable[[_Rows], Finding | None]
+"""Function that returns a finding if it refutes the log, else None."""
 
 
 def refute(
@@ -88,25 +108,26 @@ def refute(
 
     Args:
         reward: (n,) observed rewards.
-        propensity: (n,) in (0, 1].
-        target: (n,) the target policy's probability of the logged action.
-        cluster: (n,) the user of each row, each user's rows in the order of the decisions; None for rows alone.
-        action: (n,) ids of the items shown.
-        context: (n,) a column that was known before the item was chosen.
-        time: (n,) numbers that grow with time; None for the order of the rows.
-        propensity_min: every item can be shown in every row with at least this probability; None where that is not
-            known.
-        refit: fits the learner behind the target to other rewards of the same rows.
-        seed: of the permutations for ``refit``.
+        propensity: (n,) the logging policy's probabilities of the logged actions, in (0, 1].
+        target: (n,) the target policy's probabilities of the logged actions.
+        cluster: (n,) user ids, with each user's rows in time order; None if rows are independent.
+        action: (n,) ids of the items shown, or None.
+        context: (n,) values of a column that was known before the item was chosen, or None.
+        time: (n,) numbers that grow with time; None if the rows are in time order.
+        propensity_min: least probability of every item in every row, if every item can always be shown; None if it is
+            not known.
+        refit: function that fits the target's learner to other rewards of the same rows, or None.
+        seed: seed of the permutations for ``refit``.
 
     Returns:
-        One finding per refuter that was run. One with severity 0 found nothing.
+        One finding per refuter that was run, with severity 0 if it found nothing.
 
     Raises:
-        UserError: columns of other lengths, or without weight.
+        UserError: columns of other lengths, or a target with weight 0 in every row.
     """
     log = LogRows.of(reward, propensity, target)
-    p, clusters = log.propensity, Clusters.of(cluster, log.reward.size)
+    p = log.propensity
+    clusters = Clusters.of(cluster, log.reward.size)
     if not np.sum(log.weight) > 0.0:
         raise UserError("the target takes none of the logged actions: nothing can be refuted. Log with exploration")
     runs: dict[str, Refuter] = {"halves": lambda rows: halves(rows, time)}
@@ -122,12 +143,12 @@ def refute(
             runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown_items)
             runs["tastes"] = lambda rows: tastes(rows, shown_items)
     rows = _Rows(log.reward, log.weight, clusters, 1.0 - ALARM / len(runs))
-    nothing = "found nothing", "nothing to do"
-    return proved + [run(rows) or Finding(name, 0.0, 0.0, *nothing) for name, run in runs.items()]
+    nothing = {"message": "found nothing", "action": "nothing to do"}
+    return proved + [run(rows) or Finding(name, 0.0, 0.0, **nothing) for name, run in runs.items()]
 
 
 def _repeated(item: Ints, clusters: Clusters) -> float:
-    """Share of the rows behind another of the same user that show the same item; 1 where there are none."""
+    """Return the share of rows that show the same item as the user's row before; 1 if no user has two rows."""
     by_item = clusters.together(item)
     follows = ~user_begins(clusters.together(clusters.codes))[1:]
     if follows.any():
@@ -137,7 +158,14 @@ def _repeated(item: Ints, clusters: Clusters) -> float:
 
 @dataclass(frozen=True)
 class _Shown:
-    """Items by row, their propensities, and the levels of the context column."""
+    """Items shown, their propensities, and the levels of the context column.
+
+    Attributes:
+        propensity: (n,) propensities.
+        item: (n,) numbers of the items shown, from 0.
+        n_items: number of items.
+        levels: levels of the context column; one level without a column.
+    """
 
     propensity: Floats
     item: Ints
@@ -146,49 +174,55 @@ class _Shown:
 
     @staticmethod
     def of(action: Any, propensity: Floats, context: Any) -> _Shown:
-        """Convert the columns to integer codes."""
+        """Number the items and the levels of the context from columns (n,) of any kind."""
         shown_items = Clusters.of(action, propensity.size, "action")
         levels = Levels.of(context, propensity.size)
         assert shown_items is not None
         return _Shown(propensity, *shown_items.dense(), levels)
 
     def score(self, rows: _Rows, past: Ints | None = None) -> float:
-        """Lower limit, in half widths, of how much more often items are chosen than their propensities say.
+        """Test whether items are chosen more often than their propensities say, in some context or after some past.
 
-        The mean of 1{a = k} / propensity is 1 at most in the rows of any context, and of any past of the user. The
-        items and levels where it is above 1 in one half of the users are tested together in the other half, both ways,
-        each weighing by its excess over its variance; so many small errors show that no item alone proves.
+        In rows with any context, and after any earlier rows of the user, the mean of 1{a = k} / propensity is at most 1
+        for each item k. Cells of a level and an item in which it is above 1 in one half of the users are tested
+        together in the other half, and the other way round. Each cell's weight is its excess over its variance. So many
+        small errors can be proved that are not significant in any one cell.
 
         Args:
-            rows: of the log.
-            past: (n,) a number from 0 on that the user's earlier rows make.
+            rows: columns of the log.
+            past: (n,) whole numbers from 0 that summarise the user's earlier rows; None to ignore these.
+
+        Returns:
+            The lower limit of the excess, in units of half its interval's width; 0 if no excess is proved.
         """
         if past is None:
             level = self.levels.codes
         else:
             level = past * len(self.levels.names) + self.levels.codes
         cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
-        levels = cells // self.n_items
+        level_of_cell = cells // self.n_items
         half = _alternate(rows)
         w = 1.0 / self.propensity
         parts = np.zeros(w.size)
         for fitted, tested in ((half, ~half), (~half, half)):
-            number = np.bincount(level[fitted], minlength=int(levels[-1]) + 1)[levels]
+            rows_of_level = np.bincount(level[fitted], minlength=int(level_of_cell[-1]) + 1)[level_of_cell]
             sums, squares = (np.bincount(cell[fitted], v[fitted], cells.size) for v in (w, w * w))
-            over = np.maximum(sums - number - np.sqrt(squares), 0.0)
-            gain = np.divide(over, squares, out=np.zeros(cells.size), where=squares > 0.0)
-            totals = np.bincount(levels, gain)
-            parts[tested] = gain[cell[tested]] * w[tested] - totals[level[tested]]
+            # An excess of less than a standard error is taken for chance.
+            excess = np.maximum(sums - rows_of_level - np.sqrt(squares), 0.0)
+            cell_weight = np.divide(excess, squares, out=np.zeros(cells.size), where=squares > 0.0)
+            # A row's expectation over its item is the total weight of its level, at most: parts have mean 0 or less.
+            level_weight = np.bincount(level_of_cell, cell_weight)
+            parts[tested] = cell_weight[cell[tested]] * w[tested] - level_weight[level[tested]]
         if not parts.any():
             return 0.0
-        _, low, high = rows.limits(parts, float(w.size), float(np.max(parts)))
+        _, low, high = rows.limits(parts, scale=float(w.size), step=float(np.max(parts)))
         if low > 0.0:
             return low / ((high - low) / 2.0)
         return 0.0
 
 
 def _alternate(rows: _Rows) -> NDArray[np.bool_]:
-    """Return a mask (n,) of every second user, in the order of their ids; of every second row without users."""
+    """Return (n,) a mask of the rows of every second user, or of every second row if users are not known."""
     if rows.clusters is None:
         codes = np.arange(rows.reward.size)
     else:
@@ -197,9 +231,10 @@ def _alternate(rows: _Rows) -> NDArray[np.bool_]:
 
 
 def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
-    """Items that are chosen more often than their propensities say, by the level of a context column if there is one.
+    """Return the finding of items that are chosen more often than their propensities say, if it is proved jointly.
 
-    Small errors of many items, which :func:`item_findings` proves of none alone.
+    It detects small errors of many items, none of which :func:`item_findings` proves alone; by the level of the context
+    column, if there is one.
     """
     score = shown.score(rows)
     if score > 0.0:
@@ -208,10 +243,11 @@ def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
 
 
 def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
-    """Items that are chosen more often than their propensities say, by the reward of the user's row before.
+    """Return the finding of items that are chosen more often than propensities say after some reward, if it is proved.
 
-    Permuting rewards within users asks for less: what a row's own reward adds makes the mean of the permuted lead the
-    true one over the user's rows, not 0.
+    The past is whether the reward of the user's row before was above the mean. If such items are found, the reward
+    column may hold the reward of the next row. Permuting rewards within users would be no test: over all permutations,
+    the mean of the statistic is not 0, because each row's own reward is among the permuted ones.
     """
     assert rows.clusters is not None
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
@@ -222,43 +258,64 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
 
 
 def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
-    """Items that are chosen more often than their propensities say, by the item that the user took last.
+    """Return the finding of items that are chosen more often than propensities say for some taste, if it is proved.
 
-    The item of the last reward above the mean stands for a taste; items that are seldom taken stand for one together.
+    The past is the item of the user's last reward above the mean; all items but the :data:`MOST_LIKED` most rewarded
+    ones count as one.
     """
     assert rows.clusters is not None
-    taken_values = rows.reward > float(np.mean(rows.reward))
-    order = np.argsort(-np.bincount(shown.item[taken_values], minlength=shown.n_items), kind="stable")
+    liked = rows.reward > float(np.mean(rows.reward))
+    order = np.argsort(-np.bincount(shown.item[liked], minlength=shown.n_items), kind="stable")
     rank = np.argsort(order)
-    liked = np.where(taken_values, np.minimum(rank, MOST_LIKED)[shown.item], -1)
-    score = shown.score(rows, last_from_0(liked, rows.clusters) + 1)
+    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown.item], -1)
+    score = shown.score(rows, last_from_0(taste, rows.clusters) + 1)
     if score > 0.0:
         return Finding("tastes", CAUTION, score, score=score)
     return None
 
 
 def last_from_0(values: Ints, clusters: Clusters) -> Ints:
-    """Return (n,) the last value of at least 0 in the user's earlier rows, or -1."""
+    """Return (n,) the last value in the user's earlier rows that is not negative; -1 if there is none.
+
+    Args:
+        values: (n,) whole numbers, each user's in time order.
+        clusters: user of each row.
+    """
     ordered = clusters.together(values)
     starts = user_starts(clusters.together(clusters.codes))
-    seen = np.append(-1, np.maximum.accumulate(np.where(ordered >= 0, np.arange(ordered.size), -1))[:-1])
+    # Number of the last row before each row, of any user, with such a value; -1 for none.
+    last_row = np.append(-1, np.maximum.accumulate(np.where(ordered >= 0, np.arange(ordered.size), -1))[:-1])
     starts_of_rows = np.repeat(starts, np.diff(np.append(starts, ordered.size)))
-    return clusters.back(np.where(seen >= starts_of_rows, ordered[seen], -1))
+    return clusters.back(np.where(last_row >= starts_of_rows, ordered[last_row], -1))
 
 
 def halves(rows: _Rows, time: Any = None) -> Finding | None:
-    """Compare the value of the first half of the log with that of the second."""
+    """Test whether the target's value in the second half of the log differs from that in the first.
+
+    Args:
+        rows: columns of the log.
+        time: (n,) numbers that grow with time; None if the rows are in time order.
+
+    Returns:
+        The finding; None if no difference is proved, or if a half has no weight.
+    """
     n = rows.reward.size
-    when = np.arange(n) if time is None else finite_column(time, "time", n)
+    when: NDArray[Any] = np.arange(n)
+    if time is not None:
+        when = finite_column(time, "time", n)
     late = when >= np.sort(when)[n // 2]
-    sums = [float(np.sum(rows.weight[part])) for part in (~late, late)]
-    if min(sums) <= 0.0:
+    early_sum, late_sum = (float(np.sum(rows.weight[part])) for part in (~late, late))
+    if min(early_sum, late_sum) <= 0.0:
         return None
-    values = [float(rows.weight[part] @ rows.reward[part]) / s for part, s in zip((~late, late), sums, strict=True)]
-    parts = rows.weight * np.where(late, (rows.reward - values[1]) / sums[1], -(rows.reward - values[0]) / sums[0]) * n
-    step = n * float(np.max(rows.weight)) * float(np.ptp(rows.reward)) / min(sums)
+    early_value = float(rows.weight[~late] @ rows.reward[~late]) / early_sum
+    late_value = float(rows.weight[late] @ rows.reward[late]) / late_sum
+    # Influence function of the difference of two self-normalised values, times n.
+    late_parts = (rows.reward - late_value) / late_sum
+    early_parts = -(rows.reward - early_value) / early_sum
+    parts = rows.weight * np.where(late, late_parts, early_parts) * n
+    step = n * float(np.max(rows.weight)) * float(np.ptp(rows.reward)) / min(early_sum, late_sum)
     _, less, more = rows.limits(parts, float(n), step)
-    change = values[1] - values[0]
+    change = late_value - early_value
     low = change + less
     high = change + more
     if low <= 0.0 <= high:
@@ -267,7 +324,20 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
 
 
 def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Finding | None:
-    """Test the learner's lead on permuted rewards, which have no signal: it is 0 for a learner fitted on other rows."""
+    """Test whether the target's learner is evaluated on rows that it was fitted on.
+
+    Rewards permuted over all rows have no signal. A learner that is fitted on other rows gains nothing on them in
+    expectation; one that is fitted on the same rows does.
+
+    Args:
+        rows: columns of the log.
+        propensity: (n,) propensities.
+        refit: function that fits the learner to rewards.
+        seed: seed of the permutations.
+
+    Returns:
+        The finding; None if no gain over the logging policy is proved.
+    """
     leads = []
     for number in range(REFITS):
         r = permuted(rows.reward, seed, number)
@@ -284,26 +354,32 @@ def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Findin
 
 
 def permuted(reward: Floats, seed: int, number: int) -> Floats:
-    """Rewards permuted over all rows: within users they would keep the users' means, which actions have shaped."""
+    """Return the rewards in random order, over all rows.
+
+    Permuted within users, they would keep the users' means, which depend on the users' actions.
+    """
     return reward[np.argsort(uniforms(seed, Stream.BOOTSTRAP, number, np.arange(reward.size)), kind="stable")]
 
 
 # --------------------------------------------------------------------------------------------------------- item by item
 
 MOST_LEVELS = 10
-"""Levels of a context column: more values than that are cut at their quantiles or, if they are no numbers, pooled."""
+"""Largest number of levels of a context column. More numbers than that are cut at their quantiles; of other values, the
+rarest ones are pooled."""
 TABLES, TOTALS = ("x", "xx", "xl"), ("rows", "users", "ll")
+"""Fields of :class:`ItemSums` by level and item, and by level."""
 OTHERS, MISSING = "any other value", "no value"
+"""Names of the level of rare values, and of the level of missing numbers."""
 
 
 @dataclass(frozen=True)
 class Levels:
-    """A column cut into few levels, whatever the rewards and the actions are.
+    """Column that is cut into few levels, without regard to rewards and actions.
 
     Attributes:
-        name: of the column; "" without one.
-        names: of the levels; numbers that are missing have the last one for themselves, as have rare other values.
-        codes: (n,) the level of each row.
+        name: name of the column; "" without a column.
+        names: names of the levels. Missing numbers, or rare values of other kinds, are the last level.
+        codes: (n,) number of each row's level.
     """
 
     name: str
@@ -312,7 +388,16 @@ class Levels:
 
     @staticmethod
     def of(values: Any, rows: int, name: str = "context") -> Levels:
-        """At most ten levels of a column (n,), numbers being cut at their quantiles; one level for None."""
+        """Cut a column into at most :data:`MOST_LEVELS` levels.
+
+        Args:
+            values: (n,) values, numbers or others; None for one level.
+            rows: number n of rows.
+            name: name of the column.
+
+        Raises:
+            UserError: another number of values.
+        """
         import pandas as pd
 
         if values is None:
@@ -343,16 +428,20 @@ class Levels:
 
 @dataclass
 class ItemSums:
-    """Per level of a context column and item, sums over users of x, the user's sum of 1 / propensity of the item.
+    """Sums over users of x, a user's sum of 1 / propensity of the rows with an item, by level of a context column.
 
     Attributes:
-        column: that is cut into levels; "" without one.
-        levels: their names.
-        items: (K,) ids in ascending order.
-        x, xx, xl: (C, K) sums of x, x^2 and x times the user's rows in the level.
-        rows, users, ll: (C,) rows and users of a level, and the sum over users of squared rows.
-        longest: (C,) most rows of a user in the level.
-        heaviest: largest 1 / propensity.
+        column: name of the column that is cut into C levels; "" without a column.
+        levels: names of the levels.
+        items: (K,) ids of the items, ascending.
+        x: (C, K) sums of x.
+        xx: (C, K) sums of x^2.
+        xl: (C, K) sums of x times l, the user's number of rows in the level.
+        rows: (C,) numbers of rows.
+        users: (C,) numbers of users.
+        ll: (C,) sums of l^2.
+        longest: (C,) largest l.
+        heaviest: largest 1 / propensity of any row.
     """
 
     column: str
@@ -373,9 +462,9 @@ class ItemSums:
 
         Args:
             action: (n,) ids of the items shown, of any kind.
-            propensity: (n,) in (0, 1].
-            cluster: (n,) users, or None.
-            levels: of a column that was known before the item was chosen.
+            propensity: (n,) propensities in (0, 1].
+            cluster: (n,) user ids; None if rows are independent.
+            levels: levels of a column that was known before the item was chosen; None for one level.
 
         Raises:
             UserError: columns of other lengths, missing ids, propensities outside (0, 1].
@@ -393,7 +482,11 @@ class ItemSums:
         return ItemSums(levels.name, levels.names, items[order], heaviest=heaviest, **sums)
 
     def __add__(self, other: ItemSums) -> ItemSums:
-        """Add the sums of further rows; no user may be in both."""
+        """Return the sums of both blocks of rows, which have no user in common, for the items of both.
+
+        Raises:
+            UserError: blocks with different levels.
+        """
         if not isinstance(other, ItemSums):
             return NotImplemented
         if self.levels != other.levels:
@@ -402,29 +495,42 @@ class ItemSums:
         totals: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in TOTALS}
         for name in TABLES:
             table = np.zeros((2, len(self.rows), items.size))
-            for part, one in zip(table, (self, other), strict=True):
-                part[:, np.searchsorted(items, one.items)] = getattr(one, name)
+            for part, sums in zip(table, (self, other), strict=True):
+                part[:, np.searchsorted(items, sums.items)] = getattr(sums, name)
             totals[name] = table.sum(axis=0)
         totals["longest"] = np.maximum(self.longest, other.longest)
         return ItemSums(self.column, self.levels, items, heaviest=max(self.heaviest, other.heaviest), **totals)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
-        """Find items with disproved propensities, at the strict level for all items together.
+        """Return the finding of the item whose propensities are most clearly proved wrong, if there is one.
+
+        All items and levels are tested jointly at the level :data:`STRICT`.
 
         Args:
-            propensity_min: the least propensity of any item in any row, where every item can always be shown; None
-                where that is not known. Only then can a mean below 1 be a proof.
+            propensity_min: least propensity of every item in every row, if every item can always be shown; None if it
+                is not known, and then a mean below 1 proves nothing.
         """
         low, high = self.limits(1.0 - (1.0 - STRICT) / max(self.x.size, 1), propensity_min)
+        # Factor by which an item is proved too frequent, or too rare.
         off = np.maximum(low, 1.0 / np.maximum(high, 1e-300))
         if not np.any(off > 1.0):
             return []
         place, item = np.unravel_index(int(np.argmax(off)), off.shape)
         mean = float(self.x[place, item] / self.rows[place])
-        return [self._finding(int(place), item, mean, int(np.count_nonzero((off > 1.0).any(axis=0))))]
+        wrong_items = int(np.count_nonzero((off > 1.0).any(axis=0)))
+        return [self._finding(int(place), item, mean, wrong_items)]
 
     def limits(self, level: float, propensity_min: float | None = None) -> tuple[Floats, Floats]:
-        """Return (C, K) limits, by user, of the mean over a level's rows of 1{item} / propensity."""
+        """Compute limits of the mean of 1{item} / propensity over the rows of a level, clustered by user.
+
+        Args:
+            level: two-sided level of each pair of limits.
+            propensity_min: least propensity of every item in every row; None if it is not known.
+
+        Returns:
+            (C, K) lower limits.
+            (C, K) upper limits. Both are trivial, 0 and inf, for cells that need no test.
+        """
         low = np.zeros(self.x.shape)
         high = np.full(self.x.shape, np.inf)
         if propensity_min is None:
@@ -435,17 +541,26 @@ class ItemSums:
             n = float(self.rows[place])
             factor = small_sample_factor(int(self.users[place]), level)
             means = self.x[place] / n
+            # Sum over users of (x - mean l)^2.
             second = self.xx[place] - 2.0 * means * self.xl[place] + means**2 * self.ll[place]
-            # One draw may hold for all rows of a user.
+            # One more user could add the largest weight in all of the rows, because one draw may hold for all of them.
             up = heaviest * float(self.longest[place]) / n
             for item in np.flatnonzero((means > 1.0) | (propensity_min is not None)):
                 mean = float(means[item])
                 variance = max(float(second[item]), 0.0) / n**2 * factor
-                ends = positive_limits(mean, Spread(variance, 0.0, up, mean / n), level)
-                low[place, item], high[place, item] = ends
+                spread = Spread(variance, third=0.0, up=up, down=mean / n)
+                low[place, item], high[place, item] = positive_limits(mean, spread, level)
         return low, high
 
     def _finding(self, place: int, item: Any, mean: float, wrong: int) -> Finding:
+        """Return the finding of an item with wrong propensities.
+
+        Args:
+            place: number of the level.
+            item: number of the item.
+            mean: mean of 1{item} / propensity over the rows of the level.
+            wrong: number of items that are proved wrong.
+        """
         mean_text, expected_text = told_apart(mean, 1.0)
         if self.column:
             where = {"says": "level", "name": self.column, "level": self.levels[place]}
@@ -460,28 +575,43 @@ class ItemSums:
 def _sums_of(
     weight: Floats, code: Ints, n_items: int, clusters: Clusters | None, level: Ints, n_levels: int
 ) -> dict[str, Any]:
-    """``TABLES`` and ``TOTALS`` of :class:`ItemSums`, from cells of a user, a level and an item."""
+    """Compute the sums of :class:`ItemSums`, by the name of the field.
+
+    Args:
+        weight: (n,) 1 / propensity.
+        code: (n,) numbers of the items shown.
+        n_items: number K of items.
+        clusters: user of each row; None if rows are independent.
+        level: (n,) numbers of the levels.
+        n_levels: number C of levels.
+    """
     from scipy.sparse import coo_matrix
 
-    group, n_own = (np.arange(weight.size), weight.size) if clusters is None else clusters.dense()
-    if n_levels > 1 and clusters is not None:
-        both = Clusters.of(group * n_levels + level, weight.size)
-        assert both is not None
-        group, n_own = both.dense()
-    lengths = np.zeros(n_own, np.int64)
-    lengths[group] = level
-    size = np.bincount(group, minlength=n_own).astype(np.float64)
-    table = coo_matrix((weight, (group, code)), (n_own, n_items)).tocsr()
+    # A group is the rows of one user in one level.
+    if clusters is None:
+        group = np.arange(weight.size)
+        n_groups = weight.size
+    else:
+        group, n_groups = clusters.dense()
+        if n_levels > 1:
+            user_levels = Clusters.of(group * n_levels + level, weight.size)
+            assert user_levels is not None
+            group, n_groups = user_levels.dense()
+    level_of_group = np.zeros(n_groups, np.int64)
+    level_of_group[group] = level
+    size = np.bincount(group, minlength=n_groups).astype(np.float64)
+    # A sparse matrix adds up the weights of each group and item: its entries are x.
+    table = coo_matrix((weight, (group, code)), (n_groups, n_items)).tocsr()
     counts = np.diff(table.indptr)
     item = table.indices.astype(np.int64)
-    data = table.data
-    cell = np.repeat(lengths, counts) * n_items + item
+    x = table.data
+    cell = np.repeat(level_of_group, counts) * n_items + item
     sizes = np.repeat(size, counts)
     total = n_levels * n_items
-    tables = [np.bincount(cell, values, total) for values in (data, data * data, data * sizes)]
-    totals = [np.bincount(lengths, values, n_levels) for values in (size, np.ones(size.size), size * size)]
+    tables = [np.bincount(cell, values, total) for values in (x, x * x, x * sizes)]
+    totals = [np.bincount(level_of_group, values, n_levels) for values in (size, np.ones(size.size), size * size)]
     longest = np.zeros(n_levels)
-    np.maximum.at(longest, lengths, size)
+    np.maximum.at(longest, level_of_group, size)
     sums: dict[str, Any] = {"longest": longest} | dict(zip(TOTALS, totals, strict=True))
     shaped = (table.reshape(n_levels, n_items) for table in tables)
     return sums | dict(zip(TABLES, shaped, strict=True))
@@ -496,27 +626,27 @@ def item_findings(
     context: Any = None,
     context_name: str = "context",
 ) -> list[Finding]:
-    """Propensities that the log disproves, item by item and, with ``context``, by item and level of the column.
+    """Test propensities item by item and, with ``context``, by item and level of that column.
 
     The mean over rows of 1{action = k} / propensity is 1 for an item k that can always be shown, and less for any
-    other: above 1 is a proof. Below 1 is one only where every item can always be shown and the least propensity is
-    known, for else the rows that are missing could be rare and heavy.
+    other item. So a mean above 1 proves propensities wrong. A mean below 1 is a proof only if every item can always be
+    shown and the least propensity is known, because otherwise rare rows with large weights may be missing by chance.
 
     Args:
         action: (n,) ids of the items shown, of any kind.
-        propensity: (n,) in (0, 1].
-        cluster: (n,) the user of each row, or None.
-        propensity_min: every item can be shown in every row with at least this probability; None where that is not
-            known.
-        context: (n,) a column that was known before the item was chosen, or None. Errors that average out within an
-            item are seen with it only.
-        context_name: of the column, for the message.
+        propensity: (n,) propensities in (0, 1].
+        cluster: (n,) user ids; None if rows are independent.
+        propensity_min: least propensity of every item in every row, if every item can always be shown; None if it is
+            not known.
+        context: (n,) values of a column that was known before the item was chosen, or None. Only with it, errors that
+            cancel within an item are detected.
+        context_name: name of the column in the message.
 
     Returns:
-        At most one finding: by item where one is proved wrong, else by item and level.
+        At most one finding: by item if an item is proved wrong, else by item and level.
 
     Raises:
-        UserError: as :meth:`ItemSums.of`.
+        UserError: columns of other lengths, missing ids, propensities outside (0, 1].
     """
     clusters = Clusters.of(cluster, len(propensity))
     findings = ItemSums.of(action, propensity, clusters).findings(propensity_min=propensity_min)

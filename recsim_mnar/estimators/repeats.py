@@ -1,4 +1,4 @@
-"""Findings on a log's users: repeated items, effects that last, copies, clicks (docs/verdict.md)."""
+"""Findings on the behaviour of a log's users: repeated items, lasting effects, copies, clicks (docs/verdict.md)."""
 
 from __future__ import annotations
 
@@ -18,40 +18,49 @@ from recsim_mnar.log.columns import Clusters, Floats, Ints, user_sums
 from recsim_mnar.log.rows import user_starts
 
 LEAST_REPEATS = 200
-"""Rows with an item that the user was shown before, and without, below which nothing is said."""
+"""Number of rows whose item the user was shown before, and of other rows, below which repeated items are not tested."""
 FEWEST_PAIRS = 30
-"""Rewarded rows with a row to compare below which nothing is said of copies."""
+"""Number of rewarded rows that can be compared with another row below which copies are not tested."""
 MOVED, TIRED, COPIED, LASTING = 3.3, 2.0, 4.0, 5.0
-"""Standard errors from which an effect is proved: by the randomisation, by the double ratio, of copies, and on later
-rows (its scores have a standard deviation of about 1.3 where nothing lasts)."""
+"""Numbers of standard errors from which an effect counts as proved: of earlier showings by the randomisation test, and
+by the double ratio; of copied rows; and on later rows (whose scores have a standard deviation of about 1.3 even if
+nothing lasts)."""
 ALIKE = 0.15
-"""How much more often than other rows copies must be rewarded alike."""
+"""Least difference between the share of copies that are both rewarded, and the same share of other rows."""
 WITHIN = 10
-"""Later rows of a user whose rewards a shown item may change."""
+"""Number of a user's next rows whose rewards a shown item may change."""
 
 
 @dataclass
 class RepeatSums:
-    """Sums over users of statistics of their rows in order, gathered from blocks of whole users.
+    """Sums over users of statistics of their rows in time order, gathered from blocks of whole users.
 
-    Three scores have mean 0 where nothing is wrong, whatever users do: *moved* is (r - m) E / propensity, where E is
-    the sum over earlier rows of 1{same item} / propensity - 1 and m the item's mean reward; *before* the same of the
-    row before alone; *in a row* is 1{same item as the row before} / propensity - 1. *Lasting* is an item's effect, from
-    the other half of the users, times what the user's next rows earn, over the propensity.
+    Four kinds of scores of a row are summed by user:
+
+    - *moved*: (r - m) E / propensity, where m is the item's mean reward and E the sum, over the user's earlier rows, of
+      1{same item} / propensity - 1.
+    - *before*: the same, with the row just before in place of all earlier rows.
+    - *in a row*: 1{same item as in the row before} / propensity - 1.
+    - *lasting*: the item's effect on later rewards, estimated from the other half of the users, times the rewards of
+      the user's next rows, over the propensity.
+
+    The first three have mean 0, however users behave, if propensities are right and earlier rows have no effect.
 
     Attributes:
-        items: ids of the first block's items.
-        means: (items + 1,) their mean rewards, and the mean of these for any other item.
-        effects: (2, items + 1) what an item adds to the rewards of the user's next rows, over its variance, less the
-            mean of all items: of every second user of the first block, and of the others; 0 for any other item.
-        scores: (2, 5) sums over users, and of their squares: moved, before, in a row, and lasting by half.
-        totals: (3, 4) first and second: sums of r over pairs of rows of a user, of the later and of the earlier row of
-            pairs with the same item, and of pairs with two; of all pairs, and of rows in a row. Third: over pairs with
-            one item whose first row is rewarded, of 1 / propensity where the second is, and of all; in a row, and apart
-            with a weight of one in all for each first row.
-        products: (3, 4, 4) sums over users of products of these.
-        counts: (5,) rows whose item the user was shown before, other rows, rewarded rows; pairs of the third kind in a
-            row, and rows with one apart.
+        items: ids of the items in the first block, ascending; None before the first block.
+        means: (items + 1,) mean reward of each of these items, and the mean of these means for any other item.
+        effects: (2, items + 1) estimated effect of each item on the rewards of the user's next rows, over its variance
+            and centred, from every second user of the first block and from the other users; 0 for any other item.
+        scores: (2, 5) sums over users of each score, and sums of squares: columns moved, before, in a row, and lasting
+            for each half of the users.
+        totals: (3, 4) sums over pairs of rows of the same user. Row 0 is for all pairs, row 1 for neighbouring rows:
+            sums of rewards of the later and of the earlier row of pairs with the same item, and of pairs with two
+            items. Row 2 is for pairs with the same item whose first row is rewarded: sums of 1 / propensity of pairs
+            whose second row is rewarded too, and of all pairs; first for neighbouring rows, then for rows apart, which
+            are weighted so that each first row counts once.
+        products: (3, 4, 4) sums over users of products of the user's four sums, for each row of ``totals``.
+        counts: (5,) numbers of rows whose item the user was shown before, of other rows, of rewarded rows, of
+            neighbouring pairs in row 2 of ``totals``, and of rows with a pair apart there.
     """
 
     items: Ints | None = None
@@ -64,7 +73,14 @@ class RepeatSums:
 
     @staticmethod
     def of(reward: Floats, propensity: Floats, action: Any, cluster: Any) -> RepeatSums:
-        """Gather the sums of all rows of a log; each user's rows are in the order of the decisions."""
+        """Gather the sums of all rows of a log; they are empty if users or items are not known.
+
+        Args:
+            reward: (n,) rewards, each user's in time order.
+            propensity: (n,) propensities in (0, 1].
+            action: (n,) ids of the items shown, or None.
+            cluster: (n,) user ids, or None.
+        """
         sums = RepeatSums()
         clusters = Clusters.of(cluster, reward.size)
         shown_items = Clusters.of(action, reward.size, "action")
@@ -76,10 +92,10 @@ class RepeatSums:
         """Add rows of whole users.
 
         Args:
-            reward: (n,).
-            propensity: (n,) in (0, 1].
+            reward: (n,) rewards, each user's in time order.
+            propensity: (n,) propensities in (0, 1].
             action: (n,) ids of the items shown.
-            clusters: the user of each row.
+            clusters: user of each row.
         """
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
@@ -94,11 +110,14 @@ class RepeatSums:
         later = self._later(user_starts(user), place, r, p)
         sums = self.scores, self.totals, self.products, self.counts
         least = min(float(r.min()), 0.0)
-        scratch = np.zeros(4 * self.means.size + 17)
+        scratch = np.zeros(4 * self.means.size + 17)  # four columns by item, 5 scores and 12 totals of a user
         kernels.add_repeats(user, place, r, p, self.means, self.effects, later, least, scratch, *sums)
 
     def _place_of(self, action: Ints, reward: Floats, propensity: Floats) -> Ints:
-        """Return (n,) the place of each row's item among those of the first block, or the last place for others."""
+        """Return (n,) the index of each row's item among those of the first block; the last index for other items.
+
+        In the first block, also set ``items`` and their mean rewards ``means``, weighted by 1 / propensity.
+        """
         if self.items is None:
             self.items, codes = np.unique(action, return_inverse=True)
             means = np.bincount(codes, reward / propensity) / np.bincount(codes, 1.0 / propensity)
@@ -108,7 +127,17 @@ class RepeatSums:
         return np.where(self.items[place] == action, place, self.items.size)
 
     def _later(self, starts: Ints, place: Ints, reward: Floats, propensity: Floats) -> Floats:
-        """Return (n,) the centred sum of the user's next rewards, 0 where none follows; compute the effects once."""
+        """Compute the sum of the user's next rewards for each row; in the first block, also set ``effects``.
+
+        Args:
+            starts: (U,) number of the first row of each user.
+            place: (n,) index of each row's item.
+            reward: (n,) rewards, the rows of a user together.
+            propensity: (n,) propensities.
+
+        Returns:
+            (n,) sums of the next :data:`WITHIN` rewards of the user, centred; 0 for the last row of a user.
+        """
         n = reward.size
         sizes = np.diff(np.append(starts, n))
         ends = np.repeat(np.append(starts[1:], n), sizes)
@@ -116,7 +145,10 @@ class RepeatSums:
         running = np.append(0.0, np.cumsum(reward - reward.mean()))
         later = running[np.minimum(following + WITHIN, ends)] - running[following]
         followed = following < ends
-        later = np.where(followed, later - (later[followed].mean() if followed.any() else 0.0), 0.0)
+        mean = 0.0
+        if followed.any():
+            mean = later[followed].mean()
+        later = np.where(followed, later - mean, 0.0)
         if not self.effects.size:
             half = np.repeat(np.arange(starts.size) % 2, sizes)
             chosen = [followed & (half == which) for which in (0, 1)]
@@ -124,11 +156,14 @@ class RepeatSums:
         return later
 
     def empty(self) -> RepeatSums:
-        """No rows, with the items of the same first block: sums of parts are those of one part after another."""
+        """Return sums without rows, but with the items, means and effects of the same first block.
+
+        Sums of several parts, gathered this way, equal those of one part after another.
+        """
         return RepeatSums(self.items, self.means, self.effects)
 
     def __add__(self, other: RepeatSums) -> RepeatSums:
-        """Add the sums of further rows; no user may be in both."""
+        """Return the sums of both blocks of rows, which have no user in common."""
         if self.items is not None:
             first = self
         else:
@@ -137,12 +172,16 @@ class RepeatSums:
         return RepeatSums(first.items, first.means, first.effects, *added)
 
     def ratio(self, which: int) -> tuple[float, float]:
-        """Return the logarithm of a double ratio, and in standard errors; 0 and 0 where one of its sums is 0.
+        """Compute the log of a double ratio: reward of the later over the earlier showing of an item, over a reference.
 
-        It is what an item earns when it is shown again over what it earned, over the same of any two items of the user.
+        The reference is the same ratio for two different items of the user, so that a trend in time cancels.
 
         Args:
-            which: 0 of all pairs of rows, 1 of rows in a row.
+            which: row of ``totals``: 0 for all pairs of rows, 1 for neighbouring rows.
+
+        Returns:
+            The logarithm.
+            The logarithm in standard errors (delta method). Both are 0 if one of the four sums is 0.
         """
         totals = self.totals[which]
         if totals.min() <= 0.0:
@@ -153,42 +192,50 @@ class RepeatSums:
         return effect, effect / math.sqrt(max(float(slope @ self.products[which] @ slope), 1e-300))
 
     def score(self, which: int) -> float:
-        """One of the five scores in standard errors."""
+        """Return one of the five sums of scores in standard errors; ``which`` is its column in ``scores``."""
         total, square = self.scores[:, which].tolist()
         if square > 0.0:
             return total / math.sqrt(square)
         return 0.0
 
     def shown_before(self, which: int) -> bool:
-        """Return whether two tests say that earlier showings count: either alone cries wolf (benchmarks/ope_trust).
+        """Return whether two tests agree that earlier showings of an item change its reward.
+
+        Either test alone gives too many false alarms (benchmarks/ope_trust).
 
         Args:
-            which: 0 of all earlier rows, 1 of the row before.
+            which: 0 for showings in any earlier row, 1 for those in the row before.
         """
-        both = self.score(which) / MOVED, self.ratio(which)[1] / TIRED
-        return min(self.counts[:2]) >= LEAST_REPEATS and (min(both) > 1.0 or max(both) < -1.0)
+        moved = self.score(which) / MOVED
+        tired = self.ratio(which)[1] / TIRED
+        both_up = min(moved, tired) > 1.0
+        both_down = max(moved, tired) < -1.0
+        return min(self.counts[:2]) >= LEAST_REPEATS and (both_up or both_down)
 
     @property
     def lasting_score(self) -> float:
-        """Compute by how many standard errors what is shown changes the rewards of the user's next rows."""
+        """The effect of the item shown on the rewards of the user's next rows, in standard errors."""
         return (self.score(3) + self.score(4)) / math.sqrt(2.0)
 
     @property
     def copied_score(self) -> float:
-        """Compute by how many standard errors neighbouring rows of one item are rewarded alike more often than others.
+        """The excess of neighbouring rows with the same item that are both rewarded, in standard errors.
 
-        Weighted by 1 / propensity both are means over rewarded rows, so that tastes are no copies. Where there are
-        hardly any rows apart, than all rows are, if items follow themselves more often than their propensities say.
+        It is the share of rewarded rows that are followed by another reward of the same item, minus the same share for
+        rows of that item apart. Both are weighted by 1 / propensity, so that a policy that repeats what a user likes
+        causes no excess. If hardly any rows are apart, the share of rewarded rows of the log is subtracted instead,
+        but only if items follow themselves more often than their propensities say.
         """
         if self.counts[3] < FEWEST_PAIRS:
             return 0.0
-        alike, near, alike_apart, far = self.totals[2].tolist()
-        share = alike / near
-        if far > 0.0:
-            other = alike_apart / far
-        else:
-            other = 0.0
-        slope = np.array([1.0 / near, -share / near, -1.0 / max(far, 1e-300), other / max(far, 1e-300)])
+        both_near, all_near, both_far, all_far = self.totals[2].tolist()
+        share = both_near / all_near
+        other = 0.0
+        if all_far > 0.0:
+            other = both_far / all_far
+        # Derivatives of share - other by the four sums (delta method).
+        far = max(all_far, 1e-300)
+        slope = np.array([1.0 / all_near, -share / all_near, -1.0 / far, other / far])
         if self.counts[4] < FEWEST_PAIRS:
             other = float(self.counts[2] / self.counts[:2].sum())
             slope[2:] = 0.0
@@ -199,11 +246,11 @@ class RepeatSums:
         return (share - other) / math.sqrt(max(float(slope @ self.products[2] @ slope), 1e-12))
 
     def findings(self) -> list[Finding]:
-        """Make the findings ``copied_rows``, which explains the others, or ``shown_before`` and ``lasts``."""
+        """Return the findings ``shown_before`` and ``lasts``, or ``copied_rows`` alone, which explains the others."""
         if self.copied_score > COPIED:
             return [Finding("copied_rows", CAUTION, round(self.copied_score))]
         result: list[Finding] = []
-        # Showings at any distance come first; the row before alone is named where they show nothing.
+        # Showings at any distance come first; the row before is named only if those show nothing.
         at_any_distance: Mapping[str, Any] = {}
         in_the_row_before = {"says": "next"}
         for effect, text in enumerate((at_any_distance, in_the_row_before)):
@@ -219,7 +266,17 @@ class RepeatSums:
 
 
 def _effects(place: Ints, parts: Floats, chosen: NDArray[np.bool_], size: int) -> Floats:
-    """(size,) sums of ``parts`` over the chosen rows of each item, over their variances, less their mean; a last 0."""
+    """Compute the effect of each item: the sum of its rows' parts over the sum of their squares, centred.
+
+    Args:
+        place: (n,) index of each row's item.
+        parts: (n,) later rewards over the propensity.
+        chosen: (n,) mask of the rows that are used.
+        size: number of items, plus 1 for any other item.
+
+    Returns:
+        (size,) effects; the last one is 0.
+    """
     sums = np.bincount(place[chosen], parts[chosen], size)[:-1]
     squares = np.bincount(place[chosen], parts[chosen] ** 2, size)[:-1]
     effects = np.divide(sums, squares, out=np.zeros(size - 1), where=squares > 0.0)
@@ -229,20 +286,21 @@ def _effects(place: Ints, parts: Floats, chosen: NDArray[np.bool_], size: int) -
 # ----------------------------------------------------------------------------------------------------- clicks of slates
 
 BELOW, CLICKS = 0.2, 0.3
-"""Shares of the errors that are allowed: of the test of items below, and of the other tests of clicks by themselves."""
+"""Shares of the error probability 1 - level for the test of items below, and for the other tests of clicks."""
 Limits = tuple[float, float, float]
-"""A number, and its lower and upper limit."""
+"""A number, and its lower and upper confidence limit."""
 
 
 @dataclass(frozen=True)
 class ClickFacts:
-    """Direct evidence of clicks about users; None where the log has none.
+    """Direct evidence about users from their clicks on slates; None for what the log cannot show.
 
     Attributes:
-        position_effect: change of the click rate of the same items per position further down.
-        clicks_after_click: click rate below a click, less that of the same users at the same positions in their next
-            slates, both above the mean of their items there.
-        items_below: how much more an item earns beside the items that the target shows further down.
+        position_effect: change of the click rate of the same items per position further down, with limits.
+        clicks_after_click: click rate below a click, minus that of the same users at the same positions in their next
+            slates, each above the mean of its item at the position; with limits.
+        items_below: additional reward of an item if the items further down are the target's instead of the log's, with
+            limits.
         clicks_by_position: (k,) click rates by position, as if every item were shown equally often.
     """
 
@@ -253,60 +311,84 @@ class ClickFacts:
 
 
 def click_facts(log: SlateLog, level: float) -> ClickFacts:
-    """Compute the evidence of clicks, each number with limits at its share of the level's errors."""
+    """Compute the evidence about users from clicks.
+
+    The confidence limits share the error probability 1 - level of an estimate's tests (:data:`BELOW`, :data:`CLICKS`).
+    """
     if log.action is None or log.slate_size < 2:
         return ClickFacts()
-    of_clicks, of_below = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
+    clicks_level, below_level = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
     propensity = log.logging.get("marginal")
-    down = log.logging.get("cumulative")
-    aim = log.targets.get("cumulative")
+    logging_down = log.logging.get("cumulative")
+    target_down = log.targets.get("cumulative")
     effect = below = rates = None
     if propensity is not None:
         weight = log.by_slate(1.0 / propensity)
         rates = ((weight * log.by_slate(log.reward)).sum(0) / weight.sum(0)).tolist()
-        effect = _position_effect(log, log.action, 1.0 / propensity, of_clicks)
-    if down is not None and aim is not None and not log.gaps:
-        below = items_below(log, log.by_slate(aim / down), of_below)
-    return ClickFacts(effect, _after_click(log, log.action, of_clicks), below, rates)
+        effect = _position_effect(log, log.action, 1.0 / propensity, clicks_level)
+    if logging_down is not None and target_down is not None and not log.gaps:
+        below = items_below(log, log.by_slate(target_down / logging_down), below_level)
+    return ClickFacts(
+        position_effect=effect,
+        clicks_after_click=_after_click(log, log.action, clicks_level),
+        items_below=below,
+        clicks_by_position=rates,
+    )
 
 
 def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) -> Limits | None:
-    """Slope of the reward on the position within items, weighted by 1 / propensity."""
-    reward, n = log.reward, log.reward.size
-    place = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
-    sums = [np.bincount(action, weight * x) for x in (np.ones(n), place, reward)]
-    middle, rate = (np.divide(x, sums[0], out=np.zeros_like(x), where=sums[0] > 0.0)[action] for x in sums[1:])
-    off = weight * (place - middle)
-    below = float(off @ (place - middle))
-    if below <= 0.0:
+    """Estimate the slope of the reward on the position within items, by weighted least squares with item effects.
+
+    Args:
+        log: log of slates.
+        action: (n,) numbers of the items shown.
+        weight: (n,) 1 / propensity.
+        level: nominal coverage of the limits.
+
+    Returns:
+        The slope with its limits; None if no item is shown at several positions.
+    """
+    reward = log.reward
+    n = reward.size
+    position = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
+    item_weight, *item_sums = (np.bincount(action, weight * x) for x in (np.ones(n), position, reward))
+    mean_position, mean_reward = (
+        np.divide(x, item_weight, out=np.zeros_like(x), where=item_weight > 0.0)[action] for x in item_sums
+    )
+    centred = position - mean_position
+    weighted = weight * centred
+    sum_of_squares = float(weighted @ centred)
+    if sum_of_squares <= 0.0:
         return None
-    slope = float(off @ reward) / below
-    return _limits(slope, off * (reward - rate - slope * (place - middle)) * (n / below), log.clusters, level)
+    slope = float(weighted @ reward) / sum_of_squares
+    influence = weighted * (reward - mean_reward - slope * centred) * (n / sum_of_squares)
+    return _limits(slope, influence, log.clusters, level)
 
 
 def items_below(log: SlateLog, ratio: Floats, level: float) -> Limits:
-    """Compute how much more an item earns beside the items that the target shows further down than beside the log's.
+    """Estimate the additional reward of an item if the items further down are the target's instead of the log's.
 
-    Whatever users do with the items above, an item that comes later is drawn by the log's policy given those above. So
-    the target's probability of it over the log's, less 1, has mean 0, and is correlated with no earlier reward unless
-    that depends on it. Rewards are counted from the mean of their item at their position.
+    However users react to the items above, the log's policy draws each later item given those above. So the target's
+    probability of it over the log's, minus 1, has mean 0, and is correlated with an earlier reward only if that reward
+    depends on the later item. Rewards are centred by the mean of their item at their position.
 
     Args:
-        log: with the items shown.
+        log: log of slates, with the items shown.
         ratio: (S, k) the target's probability of the items down to each position over the log's.
-        level: of the limits.
+        level: nominal coverage of the limits.
     """
     before = ratio[:, :-1]
-    # Below an item that the target does not show nothing is compared.
-    apart = np.where(before > 0.0, ratio[:, 1:] / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
+    # Conditional ratio of each item but the first, minus 1; 0 below an item that the target does not show.
+    surprise = np.where(before > 0.0, ratio[:, 1:] / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
     parts = _above_usual(log)
-    parts[:, :-1] *= np.cumsum(apart[:, ::-1], axis=1)[:, ::-1]
+    # Each reward times the sum over all positions further down.
+    parts[:, :-1] *= np.cumsum(surprise[:, ::-1], axis=1)[:, ::-1]
     parts[:, -1] = 0.0
     return mean_limits(parts.ravel(), log.clusters, level)
 
 
 def _above_usual(log: SlateLog) -> Floats:
-    """Return (S, k) rewards less the mean of their item at their position."""
+    """Return (S, k) the rewards minus the mean reward of their item at their position."""
     assert log.action is not None
     cell = log.action * log.slate_size + np.tile(np.arange(log.slate_size), log.reward.size // log.slate_size)
     usual = np.bincount(cell, log.reward) / np.maximum(np.bincount(cell), 1)
@@ -314,13 +396,21 @@ def _above_usual(log: SlateLog) -> Floats:
 
 
 def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
-    """Rewards below a click in the same slate, less those in the user's next slate.
+    """Estimate how much larger rewards below a click are than those of the same user's next slate.
 
-    Rewards are counted from the mean of their item at their position. Of the next slate those rows count whose item
-    does not stand above in this one: there it could not be shown. A policy that knows a user's taste shows other items
-    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows of this
-    slate are weighted (S, k) by the item's probability at its position over that given the items above: then the items
-    that do not stand above have the same shares on both sides.
+    Rewards are centred by the mean of their item at their position. Of the next slate, only rows count whose item is
+    not above the same position in this slate, because it could not be shown below. A policy that knows a user's
+    taste shows other items below given ones than it shows overall, among them those that the user likes most. So the
+    rows of this slate are weighted by the item's probability at its position over that given the items above
+    (:func:`_place_weights`): then both sides have the same shares of items.
+
+    Args:
+        log: log of slates.
+        action: (n,) numbers of the items shown.
+        level: nominal coverage of the limits.
+
+    Returns:
+        The difference with its limits; None if too few rows can be compared.
     """
     shown_items = log.by_slate(action)
     following = _next_slates(log)
@@ -338,7 +428,8 @@ def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
     rows = below_click.sum(0)
     sums = weighted.sum(0)
     rows_next = compared.sum(0)
-    # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
+    # Positions are left out if the effective number of rows is small, as for items that are hardly ever shown below
+    # those above them.
     enough = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
     if not enough.any():
         return None
@@ -353,7 +444,10 @@ def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
 
 
 def _place_weights(log: SlateLog) -> Floats:
-    """Return (S, k) the item's probability at its position over that given the items above; 1 where not known."""
+    """Return (S, k) the item's probability at its position over its probability given the items above.
+
+    All are 1 if the log lacks one of the two.
+    """
     weights = np.ones((log.reward.size // log.slate_size, log.slate_size))
     if "marginal" in log.logging and "cumulative" in log.logging:
         at_place = log.by_slate(log.logging["marginal"])
@@ -363,7 +457,7 @@ def _place_weights(log: SlateLog) -> Floats:
 
 
 def _next_slates(log: SlateLog) -> Ints:
-    """Return (S,) the user's next slate, or the first one after the last."""
+    """Return (S,) the number of the user's next slate; after a user's last slate, that of the first."""
     user = log.clusters.dense()[0][:: log.slate_size]
     order = np.argsort(user, kind="stable")
     starts = user_starts(user[order])
@@ -375,16 +469,24 @@ def _next_slates(log: SlateLog) -> Ints:
 
 
 def _limits(value: float, influence: Floats, clusters: Clusters, level: float) -> Limits:
-    """Limits by user of a number with this influence (n,) of rows, whose mean is 0."""
+    """Return a number with Student's limits, clustered by user.
+
+    Args:
+        value: the number.
+        influence: (n,) value of its influence function for each row, with mean 0.
+        clusters: user of each row.
+        level: nominal coverage.
+    """
     return value, *Deviations.of(user_sums(influence, clusters)).limits(value, influence.size, level)
 
 
 def mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
-    """Return a mean over rows (n,), with limits by user."""
+    """Return the mean over rows of ``parts`` (n,) with Student's limits, clustered by user."""
     value = float(np.mean(parts))
     return _limits(value, parts - value, clusters, level)
 
 
 def excludes_0(limits: Limits) -> bool:
-    """Return whether a number is told from 0 by its limits."""
-    return limits[1] > 0.0 or limits[2] < 0.0
+    """Return whether the confidence limits of a number exclude 0."""
+    _, low, high = limits
+    return low > 0.0 or high < 0.0

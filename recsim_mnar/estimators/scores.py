@@ -1,7 +1,8 @@
 """Estimators, one record each: a mean plus a ratio of row scores, mean(linear) + sum(numerator) / sum(denominator).
 
-Weights are w = target / propensity; q_logged and q_target are a reward model's value of the logged action and its mean
-under the target policy. No function here needs an array of rows times actions.
+Notation: r is the reward, w = target / propensity the importance weight. A reward model predicts q_logged for the
+logged action, and q_target is the mean of its predictions under the target policy. No function here needs an array of
+rows times actions.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from recsim_mnar.plugins import announced, imported, unknown
 
 @dataclass(frozen=True)
 class Rows:
-    """Checked columns of a log.
+    """Checked columns of a log, for one target policy.
 
     Attributes:
-        reward: (n,).
-        propensity: (n,) in (0, 1].
-        target: (n,) in [0, 1].
-        weight: (n,) target / propensity.
-        q_logged: (n,) or None.
-        q_target: (n,) or None.
-        clusters: user of each row, or None.
-        clip: largest weight; inf for none.
-        stands_for: (n,) number of rows that each row stands for, a factor of its weight; 1 where all are alike.
-        shift: reward from which rewards are counted.
-        missing: (n,) the target's mass where the logging probability is 0; None where it is not known.
+        reward: (n,) rewards, from which ``shift`` has been subtracted.
+        propensity: (n,) the logging policy's probabilities of the logged actions, in (0, 1].
+        target: (n,) the target policy's probabilities of the logged actions, in [0, 1].
+        weight: (n,) target / propensity, times ``stands_for``.
+        q_logged: (n,) a reward model's predictions for the logged actions; None without a model.
+        q_target: (n,) means of the model's predictions under the target policy; None without a model.
+        clusters: user of each row; None if rows are independent.
+        clip: largest weight of clipped estimators; inf for no clipping.
+        stands_for: (n,) number of rows that each row stands for, scaled to mean 1; 1.0 if every row stands for itself.
+        shift: reward that was subtracted from all rewards.
+        missing: (n,) the target's probability of actions whose logging probability is 0; None if it is not known.
     """
 
     reward: Floats
@@ -64,19 +65,19 @@ class Rows:
         missing: Any = None,
         names: tuple[str, str, str] = ("reward", "propensity", "target"),
     ) -> Rows:
-        """Check columns of rewards and probabilities.
+        """Check columns of rewards and probabilities, and compute the weights.
 
         Args:
-            reward: (n,).
-            propensity: (n,) in (0, 1].
-            target: (n,) in [0, 1].
-            clusters: the user of each row.
-            shift: reward from which rewards are counted.
-            missing: (n,) the target's mass where the logging probability is 0.
-            names: names of the three columns, for messages.
+            reward: (n,) logged rewards.
+            propensity: (n,) the logging policy's probabilities of the logged actions, in (0, 1].
+            target: (n,) the target policy's probabilities of the logged actions, in [0, 1].
+            clusters: user of each row; None if rows are independent.
+            shift: reward to subtract from all rewards.
+            missing: (n,) the target's probability of actions whose logging probability is 0; None if it is not known.
+            names: names of the three columns in error messages.
 
         Raises:
-            UserError: a value that is no such number, with its row.
+            UserError: an invalid value, with its row.
         """
         r = column(reward, names[0])
         p = column(propensity, names[1], rows=r.size)
@@ -86,41 +87,44 @@ class Rows:
             weight = t / p
         if missing is not None:
             missing = missing_column(missing, t)
-        return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=missing)
+        if shift:
+            r = r - shift
+        return Rows(r, p, t, weight, clusters=clusters, shift=shift, missing=missing)
 
     @functools.cached_property
     def earned(self) -> Floats:
-        """Weight times reward."""
+        """The (n,) products of weight and reward."""
         return self.weight * self.reward
 
     @property
     def residual(self) -> Floats:
-        """Reward minus the model's value of the logged action."""
+        """The (n,) rewards minus the model's predictions for the logged actions."""
         assert self.q_logged is not None  # estimate_value requires it where an estimator needs it
         return self.reward - self.q_logged
 
     @property
     def model_mean(self) -> Floats:
-        """The model's mean under the target policy."""
+        """The (n,) means of the model's predictions under the target policy."""
         assert self.q_target is not None
         return self.q_target
 
 
 @dataclass(frozen=True)
 class Scores:
-    """Row scores of an estimator.
+    """Row scores of an estimator, whose estimate is mean(linear) + sum(numerator) / sum(denominator).
 
     Attributes:
-        linear: (n,) scores to be averaged, or None for 0.
-        numerator: (n,) numerator of the ratio, or None for no ratio.
-        denominator: (n,) denominator of the ratio.
-        used: (n,) weights in place of w where they differ from it, which makes the estimate biased; None otherwise.
-        counts: whether ``linear`` is a weight times a reward, so that the gamma interval applies.
-        most: largest possible value of ``used``, whatever the weight; inf where there is no such limit.
-        other_weights: whether the weights are not target / propensity, so that bounds on these do not apply.
+        linear: (n,) scores that are averaged; None for 0.
+        numerator: (n,) parts of the numerator of the ratio; None for no ratio.
+        denominator: (n,) parts of the denominator of the ratio; None for no ratio.
+        used: (n,) weights that the estimator uses in place of w, which may bias it; None if it uses w.
+        counts: whether ``linear`` is a weight times the reward, so that the gamma interval applies.
+        most: largest value that ``used`` can have for any w; inf if it is unbounded.
+        other_weights: whether the weights have other probabilities than target and propensity, so that stated bounds
+            of the latter do not apply.
         slope: largest amount that ``linear`` subtracts per unit of weight, for control variates.
-        signed: (n,) weights in ``linear`` in place of w that may be negative and make no bias; None for none.
-        warnings: findings of the estimator itself.
+        signed: (n,) weights in place of w that may be negative and cause no bias; None for none.
+        warnings: findings that the estimator reports itself.
     """
 
     linear: Floats | None = None
@@ -136,11 +140,21 @@ class Scores:
 
 
 Weights = tuple[Floats, bool, float]
-"""Weights in place of w, whether they differ from it (which makes the estimate biased), and the largest they can be."""
+"""Result of a function of weights: (n,) weights that replace w, whether they may bias the estimate because they differ
+from w, and the largest value that they can have for any w."""
 
 
 def weighted(weights: Callable[..., Weights], *, model: bool = False) -> Callable[..., Scores]:
-    """Average a weight times the reward; with a ``model``, its mean plus a weight times the residual."""
+    """Make an estimator from a function of weights.
+
+    Args:
+        weights: function from rows, and parameters of the estimator, to weights.
+        model: whether the estimator is doubly robust, with scores q_target + weight (r - q_logged); otherwise the
+            scores are weight times reward.
+
+    Returns:
+        A function from rows to scores that takes the parameters of ``weights``.
+    """
 
     @functools.wraps(weights)
     def scores(rows: Rows, **parameters: Any) -> Scores:
@@ -157,11 +171,11 @@ def weighted(weights: Callable[..., Weights], *, model: bool = False) -> Callabl
 
 
 doubly_robust = functools.partial(weighted, model=True)
-"""Dudik, Langford & Li 2011."""
+"""Make a doubly robust estimator (Dudik, Langford & Li 2011) from a function of weights."""
 
 
 def plain(rows: Rows) -> Weights:
-    """Return w."""
+    """Return w itself."""
     return rows.weight, False, math.inf
 
 
@@ -172,7 +186,10 @@ def clipped(rows: Rows) -> Weights:
 
 
 def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
-    """Return sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1); 0 where w is 0."""
+    """Return the sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1).
+
+    At lam = 1 the formula is 0 / 0 where w is 0; the weight is 0 there.
+    """
     lam = _within("lam", lam, 0.0, 1.0)
     weight = rows.weight
     used = np.divide(weight, 1.0 - lam + lam * weight, out=np.zeros_like(weight), where=weight > 0.0)
@@ -180,19 +197,24 @@ def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
 
 
 def explored(rows: Rows, *, gamma: float = 0.01) -> Weights:
-    """Return weights of implicit exploration, pi / (pi_0 + gamma) (Gabbianelli, Neu & Papini 2024)."""
+    """Return the weights of implicit exploration, target / (propensity + gamma) (Gabbianelli, Neu & Papini 2024)."""
     gamma = _within("gamma", gamma, 0.0, math.inf)
     return rows.target / (rows.propensity + gamma), gamma > 0.0, _inverse(gamma)
 
 
 def switched(rows: Rows, *, tau: float = 15.0) -> Weights:
-    """Return w up to tau, else 0, where the model alone is used (Wang, Agarwal & Dudik 2017)."""
+    """Return w where it is at most tau, and 0 elsewhere, so that only the model counts (Wang, Agarwal & Dudik 2017)."""
     tau = _within("tau", tau, 0.0, math.inf)
-    return np.where(rows.weight <= tau, rows.weight, 0.0), bool(np.any(rows.weight > tau)), tau
+    above = rows.weight > tau
+    return np.where(above, 0.0, rows.weight), bool(np.any(above)), tau
 
 
 def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
-    """Return shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
+    """Return the shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9), which are w at lam = inf.
+
+    At lam = 0 the formula is 0 / 0 where w is 0; the weight is 0 there. The largest weight, sqrt(lam) / 2, is at
+    w = sqrt(lam).
+    """
     lam = _within("lam", lam, 0.0, math.inf)
     weight = rows.weight
     if math.isinf(lam):
@@ -202,30 +224,35 @@ def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
 
 
 def snips(rows: Rows) -> Scores:
-    """Return the sum of w r over the sum of w (Swaminathan & Joachims 2015)."""
+    """Return scores whose estimate is the sum of w r over the sum of w (Swaminathan & Joachims 2015)."""
     return Scores(numerator=rows.earned, denominator=rows.weight)
 
 
 def dm(rows: Rows) -> Scores:
-    """Return the mean of the reward model under the target."""
+    """Return scores whose estimate is the mean of the reward model under the target."""
     return Scores(linear=rows.model_mean, warnings=(Finding("model", CAUTION, 1.0),))
 
 
 def sndr(rows: Rows) -> Scores:
-    """Return the reward model plus the sum of w (r - q) over the sum of w (Thomas & Brunskill 2016)."""
+    """Return scores of self-normalised dr: mean q_target plus the sum of w (r - q_logged) over the sum of w.
+
+    See Thomas & Brunskill 2016.
+    """
     return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
 
 
 def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) -> Scores:
-    """Return the mean of w_g r, w_g = p_target(g | x) / p_logging(g | x) (Saito & Joachims 2022).
+    """Return scores whose estimate is the mean of w_g r, w_g = p_target(g | x) / p_logging(g | x).
+
+    See Saito & Joachims 2022. The estimate is unbiased if the reward depends on the action only by its group g.
 
     Args:
-        rows: the log.
-        group_target: (n,) the target's probability of the row's group of actions.
-        group_propensity: (n,) the logging policy's probability of it.
+        rows: rows of the log.
+        group_target: (n,) the target's probability of the group of the row's action.
+        group_propensity: (n,) the logging policy's probability of that group.
 
     Raises:
-        UserError: either is missing, or no probability.
+        UserError: an argument is missing, or has values that are no probabilities.
     """
     if group_target is None or group_propensity is None:
         raise UserError(
@@ -233,32 +260,53 @@ def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) 
         )
     names = "reward", "group_propensity", "group_target"
     chance = column(group_propensity, names[1], rows=rows.reward.size)
-    chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)  # a sum may pass 1 by a rounding
+    # A group's probability is a sum, which may exceed 1 by rounding errors.
+    chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)
     of_groups = Rows.of(rows.reward, chance, group_target, names=names)
-    alike = Finding("embedding", CAUTION, 1.0)
-    return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(alike,))
+    assumption = Finding("embedding", CAUTION, 1.0)
+    return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(assumption,))
 
 
 def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
-    """Return the mean of w r - b (w - 1), with b fitted on the other folds."""
+    """Return scores whose estimate is the mean of w r - b (w - 1), with w - 1 as control variate (Gupta et al. 2024).
+
+    The coefficient b with the least variance is E[(w^2 - w) r] / E[w^2 - w]. For the rows of each fold it is estimated
+    from the other folds, which keeps the estimate unbiased.
+
+    Args:
+        rows: rows of the log.
+        folds: number of folds of users.
+    """
     fold, n_folds = _folds(folds, rows)
     product = rows.weight * rows.weight - rows.weight
-    above = np.bincount(fold, product * rows.reward, n_folds)
-    below = np.bincount(fold, product, n_folds)
-    above = above.sum() - above
-    below = below.sum() - below
-    beta = np.divide(above, below, out=np.zeros(n_folds), where=below != 0.0)
+    fold_numerators = np.bincount(fold, product * rows.reward, n_folds)
+    fold_denominators = np.bincount(fold, product, n_folds)
+    numerators = fold_numerators.sum() - fold_numerators
+    denominators = fold_denominators.sum() - fold_denominators
+    beta = np.divide(numerators, denominators, out=np.zeros(n_folds), where=denominators != 0.0)
     linear = rows.weight * rows.reward - beta[fold] * (rows.weight - 1.0)
     return Scores(linear=linear, slope=float(np.max(np.abs(beta))))
 
 
 def replay(rows: Rows) -> Scores:
-    """Return the mean reward where the target takes the logged action (Li et al. 2011)."""
+    """Return scores whose estimate is the mean reward of rows where the target takes the logged action.
+
+    See Li et al. 2011. A stochastic target takes it with its probability, which is the weight of the row.
+    """
     return Scores(numerator=rows.target * rows.reward, denominator=rows.target)
 
 
 def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
-    """Return the mean of w r over the mixture of the loggers (Agarwal et al. 2017)."""
+    """Return scores of ips with the mixture of several logging policies as propensity (Agarwal et al. 2017).
+
+    Args:
+        rows: rows of the log.
+        loggers: (n, J) each logging policy's probability of the logged action.
+        logger: (n,) number of the policy that logged the row, from 0.
+
+    Raises:
+        UserError: arguments of another shape, values that are no probabilities, or numbers of no logger.
+    """
     n = rows.reward.size
     probabilities = np.asarray(loggers, dtype=np.float64)
     if probabilities.ndim != 2 or len(probabilities) != n:
@@ -280,19 +328,26 @@ def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
 
 
 def _inverse(limit: float) -> float:
+    """Return 1 / limit; inf for 0."""
     if limit > 0.0:
         return 1.0 / limit
     return math.inf
 
 
 def _within(name: str, value: Any, low: float, high: float) -> float:
+    """Return a parameter as a float, or raise UserError unless it is a number in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low <= float(value) <= high:
         raise UserError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
     return float(value)
 
 
 def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
-    """Return each row's fold, every K-th user (or row, without users) being in one, and the number of folds."""
+    """Assign users (rows, if there are no users) to K folds: number i of them to fold i modulo K.
+
+    Returns:
+        (n,) the fold of each row.
+        The number of folds.
+    """
     if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 2:
         raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
     units = np.arange(rows.reward.size)
@@ -311,17 +366,17 @@ class EstimatorInfo:
 
     Attributes:
         name: name for ``estimate_value(estimator=...)``.
-        title: one line.
-        source: paper.
-        scores: its function: rows in, one score per row out.
-        needs: required columns besides reward, propensity and target.
-        requires: required parameters.
-        takes: optional parameters.
-        clips: whether ``clip`` cuts its weights.
-        in_blocks: whether the scores of a row need no other row, and no column but the three, so that a log can be read
-            in blocks; then the difference of two policies can be estimated, too.
-        less_bias: advice that brings its weights closer to target / propensity, where it changes them.
-        lighter: estimator to use where a few heavy weights decide.
+        title: description in one line.
+        source: paper that describes it.
+        scores: function from rows to scores.
+        needs: names of required columns besides reward, propensity and target.
+        requires: names of required parameters.
+        takes: names of optional parameters.
+        clips: whether ``clip`` limits its weights.
+        in_blocks: whether the scores of a row depend on no other row, and on no column but the three, so that a log can
+            be read in blocks; only then can the difference of two policies be estimated.
+        less_bias: advice that brings changed weights closer to target / propensity; "" if weights are not changed.
+        lighter: name of the estimator to use if a few heavy weights decide the estimate.
     """
 
     name: str
@@ -338,7 +393,7 @@ class EstimatorInfo:
 
 
 def _record(name: str, title: str, source: str, scores: Callable[..., Scores], **more: Any) -> EstimatorInfo:
-    """Make the record of a function; its parameters are those of the signature."""
+    """Make the record of an estimator's function, reading its parameters from the signature after ``rows``."""
     options = [p for p in list(inspect.signature(scores).parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
     required = tuple(p.name for p in options if p.default is p.empty)
     optional = tuple(p.name for p in options if p.default is not p.empty)
@@ -400,7 +455,7 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
 
 
 def known_estimators() -> dict[str, str]:
-    """Return name and title of all estimators, those announced by installed packages included."""
+    """Return the titles of all estimators by name, including those that installed packages announce."""
     titles = {name: info.title for name, info in ESTIMATORS.items()}
     for name, point in announced(GROUP).items():
         if name not in titles:
@@ -409,13 +464,14 @@ def known_estimators() -> dict[str, str]:
 
 
 def check_name(name: str) -> EstimatorInfo:
-    """Return the estimator of this name.
+    """Return the record of an estimator by its name.
 
     Args:
-        name: of :data:`ESTIMATORS`, announced in the entry-point group :data:`GROUP`, or ``package.module:function``.
+        name: a key of :data:`ESTIMATORS`, a name in the entry-point group :data:`GROUP`, or
+            ``package.module:function``.
 
     Raises:
-        UserError: an unknown name, with the nearest one, or a function that cannot be imported or called.
+        UserError: an unknown name, with the most similar one, or a function that cannot be imported or called.
     """
     if isinstance(name, str):
         if name in ESTIMATORS:
@@ -428,12 +484,21 @@ def check_name(name: str) -> EstimatorInfo:
 
 
 def known_to_differ() -> tuple[str, ...]:
-    """Return the estimators that can estimate the difference of two policies."""
+    """Return the names of the estimators that can estimate the difference of two policies."""
     return tuple(name for name, info in ESTIMATORS.items() if info.in_blocks)
 
 
 def _own(name: str, function: Any) -> EstimatorInfo:
-    """Make the record of a user's own function: rows in, one score per row (or :class:`Scores`) out."""
+    """Make the record of a user's own estimator.
+
+    Args:
+        name: name of the estimator.
+        function: function from :class:`Rows` to one score per row or to :class:`Scores`. Its other parameters have
+            defaults or are keyword-only.
+
+    Raises:
+        UserError: no function, or one with other positional parameters.
+    """
     if not callable(function) or inspect.isclass(function):
         raise UserError(f"estimator {name!r} must be a function of the rows, got {function!r}")
     parameters = inspect.signature(function).parameters.values()
@@ -448,7 +513,13 @@ def _own(name: str, function: Any) -> EstimatorInfo:
 
 
 def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:
-    """Call a user's own function and check its scores, whose bias is unknown."""
+    """Call a user's own estimator and check its scores.
+
+    Scores that are plain numbers get a finding, because their bias is unknown.
+
+    Raises:
+        UserError: the function raised an error, or returned no finite numbers.
+    """
     try:
         scores = function(rows, **parameters)
     except UserError:

@@ -1,8 +1,10 @@
 """Sums by user from which an estimate, its interval and its checks are computed; gathered in blocks, and mergeable.
 
-They are of a policy's weights and rewards; of an estimator's row scores (:mod:`recsim_mnar.estimators.scores`), which
-are a linear part to be averaged and the numerator and denominator of a ratio of sums; and of the mass that changed
-weights leave out.
+- :class:`UserSums` accumulates products of each user's sums of some columns.
+- :class:`PolicySums` sums a policy's weights and rewards.
+- :class:`ScoreSums` sums an estimator's row scores (:mod:`recsim_mnar.estimators.scores`): a linear part that is
+  averaged over rows, and the numerator and denominator of a ratio of sums.
+- :class:`LeftOut` sums the probability mass that clipped or otherwise changed weights ignore.
 """
 
 from __future__ import annotations
@@ -25,18 +27,24 @@ from recsim_mnar.log.columns import Clusters, Floats, Ints
 from recsim_mnar.log.rows import user_starts
 
 CHUNK = 16384
-"""Rows per chunk: blocks of rows without users give the bits of all rows where they are cut at multiples of it."""
+"""Rows per chunk. Rows without users that come in several blocks give the same bits as all rows at once, if the blocks
+are cut at multiples of this number."""
 TILE = 512
-"""Rows whose products are in memory at a time."""
+"""Number of rows whose products are in memory at the same time."""
 SURE = 0.999
-"""Probability from which a target counts as sure of an action."""
+"""Target probability of an action from which a policy counts as deterministic in that row."""
 Form = Mapping[str, float]
-"""Coefficients of a user's sums, by name."""
+"""Coefficients, by column name, of a linear combination of a user's sums."""
 
 
 @functools.cache
 def _places(width: int, degree: int) -> dict[tuple[int, ...], int]:
-    """Number the products of up to ``degree`` of ``width`` columns, shorter products first."""
+    """Number the monomials of up to ``degree`` factors in ``width`` columns, those with fewer factors first.
+
+    Returns:
+        The index of each monomial, by the ascending column numbers of its factors: (0, 0, 2) is column 0 squared times
+        column 2.
+    """
     places: dict[tuple[int, ...], int] = {}
     for length in range(1, degree + 1):
         for product in itertools.combinations_with_replacement(range(width), length):
@@ -46,27 +54,32 @@ def _places(width: int, degree: int) -> dict[tuple[int, ...], int]:
 
 @functools.cache
 def _factors(width: int, degree: int) -> Ints:
-    """Return (p, 2) places of the two factors of each product of two or more columns."""
+    """Return (p, 2): for each monomial of two or more factors, the monomial without its last factor, and that factor.
+
+    Kernels compute each monomial by one multiplication of these two.
+    """
     places = _places(width, degree)
     return np.array([(places[product[:-1]], product[-1]) for product in places if len(product) > 1])
 
 
 class UserSums:
-    """Sums over users of products of each user's own sums of a few row columns.
+    """Moments of per-user sums: each user's rows are summed by column, and products of these sums are added over users.
 
-    They are exact pairs of numbers, so that blocks of whole users merge to the bits of all rows; rows without users
-    count as users, and merge so at multiples of :data:`CHUNK` rows.
+    Each total is kept as an unevaluated pair of floats (value and rounding error), so that blocks of whole users merge
+    to the same bits as all rows at once. Without users each row counts as a user; such blocks must be cut at multiples
+    of :data:`CHUNK` rows.
 
     Args:
-        names: of the columns.
-        others: of further columns, which enter no product.
-        degree: of the products, 2 or 4.
+        names: names of the columns whose sums are multiplied with each other.
+        others: names of further columns, which are only summed.
+        degree: largest number of factors of a product, 2 or 4.
     """
 
     def __init__(self, names: Sequence[str], others: Sequence[str] = (), *, degree: int = 4) -> None:
         self.names = tuple(names)
         self.others = tuple(others)
         self.degree = degree
+        # Rows: values and their rounding errors. Columns: all products, then the sums of ``others``.
         self._pairs = np.zeros((2, len(_places(len(names), degree)) + len(others)))
 
     @staticmethod
@@ -78,7 +91,15 @@ class UserSums:
         *,
         degree: int = 4,
     ) -> UserSums:
-        """Sum all rows of a log, or a block of whole users; arguments as of the class and :meth:`extend`."""
+        """Sum all rows of a log, or a block of whole users.
+
+        Args:
+            names: names of the columns whose sums are multiplied with each other.
+            columns: (n,) values of each column, of ``names`` first and then of ``others``.
+            clusters: user of each row; None if rows are independent.
+            others: names of further columns, which are only summed.
+            degree: largest number of factors of a product, 2 or 4.
+        """
         sums = UserSums(names, others, degree=degree)
         sums.extend(columns, clusters)
         return sums
@@ -87,8 +108,8 @@ class UserSums:
         """Add the rows of whole users.
 
         Args:
-            columns: (n,) each, in the order of the names.
-            clusters: the user of each row; None where rows are independent.
+            columns: (n,) values of each column, in the order of ``names`` and then of ``others``.
+            clusters: user of each row; None if rows are independent.
         """
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
@@ -99,10 +120,11 @@ class UserSums:
         if clusters is not None:
             user = clusters.together(clusters.codes)
             columns = [clusters.together(values) for values in columns]
-        column_sums = np.zeros(len(columns))
-        products = np.empty(self._pairs.shape[1])
-        chunk = np.empty((len(columns), min(n, CHUNK)))
-        tile = np.empty((width + len(factors) + 1, TILE))
+        # Scratch memory: kernels allocate nothing.
+        column_sums = np.zeros(len(columns))  # of the current user, carried from chunk to chunk
+        products = np.empty(self._pairs.shape[1])  # of the current user's sums
+        chunk = np.empty((len(columns), min(n, CHUNK)))  # rows of the chunk, one column after the other
+        tile = np.empty((width + len(factors) + 1, TILE))  # products of single rows
         for start in range(0, n, CHUNK):
             stop = min(start + CHUNK, n)
             block = chunk[:, : stop - start]
@@ -111,46 +133,55 @@ class UserSums:
             if user is None:
                 kernels.add_rows(block, width, factors, self._pairs, tile)
                 continue
+            # The last user of the chunk is added to the totals only when all of the user's rows are summed.
             continues = stop < n and bool(user[stop] == user[stop - 1])
             kernels.add_users(block, user[start:stop], continues, width, factors, column_sums, self._pairs, products)
-        vars(self).pop("_sums", None)
+        vars(self).pop("_sums", None)  # the cached property is out of date
 
     @functools.cached_property
     def _sums(self) -> list[float]:
+        """Return all totals as floats: values plus their rounding errors."""
         return [float(total) for total in self._pairs.sum(axis=0)]
 
     @property
     def finite(self) -> bool:
-        """Return whether no sum is too large for a number."""
+        """Return whether no sum has overflowed."""
         return bool(np.all(np.isfinite(self._pairs)))
 
     def total(self, name: str) -> float:
-        """Return the sum of a column."""
+        """Return the sum of a column over all rows."""
         if name in self.names:
             return self._sums[self.names.index(name)]
+        # Sums of the other columns are last: count from the end.
         return self._sums[self.others.index(name) - len(self.others)]
 
     def product(self, *forms: Form) -> float:
-        """Sum over users the product of up to ``degree`` linear combinations of their sums."""
+        """Sum over users the product of up to ``degree`` linear combinations of the user's column sums.
+
+        The product of combinations is multiplied out into monomials, whose totals are stored.
+        """
         places = _places(len(self.names), self.degree)
         terms = [[(self.names.index(name), c) for name, c in form.items() if c != 0.0] for form in forms]
         total = 0.0
         for factors in itertools.product(*terms):
-            place = places[tuple(sorted(column for column, _ in factors))]
-            total += math.prod(c for _, c in factors) * self._sums[place]
+            monomial = tuple(sorted(column for column, _ in factors))
+            total += math.prod(c for _, c in factors) * self._sums[places[monomial]]
         return total
 
     def squares(self, name: str) -> float:
-        """Sum over users the square of their sum of a column."""
+        """Sum over users the squared user sum of a column."""
         return self.product({name: 1.0}, {name: 1.0})
 
     def centred(self, name: str, rows: int) -> float:
-        """Sum over users the squared sum of (value - mean over rows); the first column must be of ones."""
+        """Sum over users the squared user sum of (value - mean over rows) of a column.
+
+        The first of the columns must be constant 1, so that its user sums are the numbers of rows.
+        """
         form = {name: 1.0, self.names[0]: -self.total(name) / rows}
         return max(self.product(form, form), 0.0)
 
     def __add__(self, other: UserSums) -> UserSums:
-        """Add the sums of further rows, which share no user."""
+        """Return the sums of both blocks of rows, which have no user in common."""
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
         total = UserSums(self.names, self.others, degree=self.degree)
@@ -161,6 +192,7 @@ class UserSums:
 
 
 def _policy_columns(degree: int = 4) -> UserSums:
+    """Return empty sums for a policy; "earned" is weight times reward."""
     return UserSums(("rows", "weight", "earned"), ("reward", "squared weight", "earned reward"), degree=degree)
 
 
@@ -168,21 +200,25 @@ def _policy_columns(degree: int = 4) -> UserSums:
 class PolicySums:
     """Sums of one policy's weights and rewards, by row and by user.
 
-    ``earned`` is weight times reward; rewards are counted from ``shift``.
-
     Attributes:
-        shift: reward from which rewards are counted.
-        clustered: whether users are known.
-        thinned: whether rows have weights of their own, which then follow the rewards.
-        by_user: sums of rows (1 each), weight and earned, and of their squares.
-        missing: sums of the target's mass on actions whose logging probability is 0; None where it is not known.
-        rows, users: their numbers; a row without a user counts as a user.
-        rewarded, rewarded_users: rows and users with a reward other than ``shift``.
-        supported: rows whose action the target can take.
-        denied: rows that contradict a stated bound.
-        sure, sure_rewarded: rows whose action the target is sure to take, and those of them with a reward.
-        least_propensity_rows: rows with the least propensity.
-        propensity_min, reward_min, reward_max, weight_max: extremes of the rows.
+        shift: reward that was subtracted from all rewards before they were summed.
+        clustered: whether users are known; otherwise each row counts as a user.
+        thinned: whether rows have weights of their own, because the log keeps a part of its rows, chosen by reward.
+        by_user: sums of 1 ("rows"), of the weight and of weight times reward ("earned"), with their products.
+        missing: sums of the target's probability of actions whose logging probability is 0; None if it is not known.
+        rows: number of rows.
+        users: number of users.
+        rewarded: number of rows with a reward other than ``shift``.
+        rewarded_users: number of users with such a row.
+        supported: number of rows whose action the target can take.
+        denied: number of rows that contradict a stated bound.
+        sure: number of rows whose action the target takes with a probability of at least :data:`SURE`.
+        sure_rewarded: number of these rows with a reward other than ``shift``.
+        least_propensity_rows: number of rows with the least propensity.
+        propensity_min: least propensity.
+        reward_min: least reward, with ``shift`` added again.
+        reward_max: largest reward, with ``shift`` added again.
+        weight_max: largest weight.
         user_rows_max: largest number of rows of a user.
     """
 
@@ -208,7 +244,14 @@ class PolicySums:
 
     @staticmethod
     def of(propensity: Any, target: Any, cluster: Any = None, reward: Any = None) -> PolicySums:
-        """Check columns (n,) and sum their rows; rewards that are not given count as 0."""
+        """Check the columns of a log and sum their rows.
+
+        Args:
+            propensity: (n,) logging probabilities of the logged actions.
+            target: (n,) the target's probabilities of the logged actions.
+            cluster: (n,) user ids; None if rows are independent.
+            reward: (n,) rewards; None for zeros.
+        """
         n = len(propensity)
         if reward is None:
             reward = np.zeros(n)
@@ -216,21 +259,37 @@ class PolicySums:
 
     @staticmethod
     def of_rows(rows: Rows, facts: Facts | None = None, *, degree: int = 4) -> PolicySums:
-        """Sum all rows of a log, or a block of whole users."""
-        sums = PolicySums(rows.shift, rows.clusters is not None, np.ndim(rows.stands_for) > 0, _policy_columns(degree))
+        """Sum all rows of a log, or a block of whole users.
+
+        Args:
+            rows: checked columns.
+            facts: stated bounds, to count the rows that contradict them; None for no bounds.
+            degree: largest number of factors of a product of user sums; 2 is faster, but has no fourth moments.
+        """
+        sums = PolicySums(
+            shift=rows.shift,
+            clustered=rows.clusters is not None,
+            thinned=np.ndim(rows.stands_for) > 0,
+            by_user=_policy_columns(degree),
+        )
         sums.extend(rows, facts)
         return sums
 
     def extend(self, rows: Rows, facts: Facts | None = None) -> None:
         """Add the rows of whole users.
 
+        Args:
+            rows: checked columns.
+            facts: stated bounds, to count the rows that contradict them; None for no bounds.
+
         Raises:
-            UserError: a weight or a reward whose powers are too large for numbers.
+            UserError: a weight or a reward whose powers overflow.
         """
         reward = rows.reward
         weight = rows.weight
         ones = np.ones(reward.size)
         with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused below
+            # In the order of _policy_columns.
             columns = (ones, weight, rows.earned, reward, weight * weight, rows.earned * reward)
             self.by_user.extend(columns, rows.clusters)
         if not self.by_user.finite:
@@ -250,10 +309,11 @@ class PolicySums:
         self._update_extremes(rows)
 
     def _count_users(self, rows: Rows) -> None:
+        """Add to the numbers of users and of users with a reward, and update the largest number of rows of a user."""
         if rows.clusters is None:
             self.users += rows.reward.size
             self.rewarded_users = self.rewarded
-            self.user_rows_max = max(self.user_rows_max, min(rows.reward.size, 1))
+            self.user_rows_max = max(self.user_rows_max, min(rows.reward.size, 1))  # stays 0 if there are no rows
             return
         starts = user_starts(rows.clusters.together(rows.clusters.codes))
         rewarded = np.logical_or.reduceat(rows.clusters.together(rows.reward != 0.0), starts)
@@ -263,6 +323,7 @@ class PolicySums:
         self.user_rows_max = max(self.user_rows_max, int(np.max(lengths)))
 
     def _update_extremes(self, rows: Rows) -> None:
+        """Update least and largest values, and the number of rows with the least propensity."""
         least = float(np.min(rows.propensity))
         if least < self.propensity_min:
             self.propensity_min = least
@@ -273,87 +334,94 @@ class PolicySums:
         self.weight_max = max(self.weight_max, float(np.max(rows.weight)))
 
     def __add__(self, other: PolicySums) -> PolicySums:
-        """Add the sums of further rows, which share no user."""
+        """Return the sums of both blocks of rows, which have no user in common."""
         assert (self.shift, self.clustered) == (other.shift, other.clustered)
-        both = PolicySums(self.shift, self.clustered, self.thinned, self.by_user + other.by_user)
+        both = PolicySums(self.shift, self.clustered, self.thinned, by_user=self.by_user + other.by_user)
         if self.missing is not None and other.missing is not None:
             both.missing = self.missing + other.missing
         for name in _COUNTS:
             setattr(both, name, getattr(self, name) + getattr(other, name))
-        for name, choose in _ENDS.items():
-            setattr(both, name, choose(getattr(self, name), getattr(other, name)))
-        least = [sums for sums in (self, other) if sums.propensity_min == both.propensity_min]
-        both.least_propensity_rows = sum(sums.least_propensity_rows for sums in least)
+        for name, least_or_largest in _EXTREMES.items():
+            setattr(both, name, least_or_largest(getattr(self, name), getattr(other, name)))
+        with_least = [sums for sums in (self, other) if sums.propensity_min == both.propensity_min]
+        both.least_propensity_rows = sum(sums.least_propensity_rows for sums in with_least)
         return both
 
     @property
     def unit(self) -> str:
-        """Unit of independence, in words."""
+        """The unit of independence in words, for the name of an interval's method."""
         return "by user" if self.clustered else "by row"
 
     @property
     def grouped(self) -> bool:
-        """Return whether users have several rows."""
+        """Return whether some user has several rows."""
         return self.clustered and self.users < self.rows
 
     @property
     def mean_weight(self) -> float:
-        """Mean of the weights; it should be 1."""
+        """The mean weight, whose expectation is 1 if propensities are right and the log supports the target."""
         return self.by_user.total("weight") / self.rows
 
     @property
     def mean_weight_error(self) -> float:
-        """Standard error of the mean weight, by user."""
+        """The standard error of the mean weight, clustered by user."""
         return self._error(self.by_user, "weight")
 
     def _error(self, sums: UserSums, name: str) -> float:
-        """Return the standard error, by user, of a column's mean."""
+        """Return the standard error, clustered by user, of a column's mean over rows."""
+        # Bessel's correction for the number of users.
         correction = self.users / max(self.users - 1.0, 1.0)
         return math.sqrt(sums.centred(name, self.rows) * correction) / self.rows
 
     @property
     def ess(self) -> float:
-        """Kish's effective sample size (sum w)^2 / sum w^2; 0 where every weight is 0."""
+        """Kish's effective sample size (sum w)^2 / sum w^2; 0 if every weight is 0."""
         squares = self.by_user.total("squared weight")
         if squares > 0.0:
             return self.by_user.total("weight") ** 2 / squares
         return 0.0
 
     def missing_mass(self) -> tuple[float, float] | None:
-        """Return mean and standard error, by user, of the target's missing mass; None where it is not known."""
+        """Return the target's mean probability of actions that the log never takes, and its standard error by user.
+
+        Returns None if that probability is not known.
+        """
         if self.missing is None:
             return None
         error = self._error(self.missing, "missing") if self.users > 1 else 0.0
         return self.missing.total("missing") / self.rows, error
 
     def deviations(self, sums: UserSums, form: Form) -> Deviations:
-        """Return the deviations of users, which are ``form`` of their sums; fourth powers are 0 at degree 2.
+        """Return moments of the users' deviations from an estimate, each deviation being ``form`` of the user's sums.
 
-        A spread that is a rounding counts as none.
+        Fourth moments are 0 if the sums are of degree 2, third ones always: Student's limits need neither.
         """
         second = sums.product(form, form)
         fourth = 0.0
+        # A remainder as small as the rounding errors of the terms that cancel is no variance.
         if second <= ROUNDING * math.fsum(c * c * sums.squares(name) for name, c in form.items()):
             second = 0.0
         elif sums.degree == 4:
             fourth = max(sums.product(form, form, form, form), 0.0)
-        return Deviations(second, 0.0, fourth, self.users, self.rewarded_users)
+        return Deviations(second=second, third=0.0, fourth=fourth, users=self.users, rewarded_users=self.rewarded_users)
 
 
 _COUNTS = ("rows", "users", "rewarded", "rewarded_users", "supported", "denied", "sure", "sure_rewarded")
-_ENDS = {
+"""Fields of :class:`PolicySums` that add up over blocks."""
+_EXTREMES = {
     "propensity_min": min,
     "reward_min": min,
     "reward_max": max,
     "weight_max": max,
     "user_rows_max": max,
 }
+"""Fields of :class:`PolicySums` whose least or largest value over blocks counts."""
 
 
 def refuse_overflow(rows: Rows) -> None:
-    """Raise UserError for the row whose weight or reward is too large for sums of its powers."""
+    """Raise UserError for the row whose weight or reward made a sum of fourth powers overflow."""
     row = int(np.argmin(rows.propensity))
-    if rows.propensity[row] > 1e-60:
+    if rows.propensity[row] > 1e-60:  # fourth powers of the weights are finite, so a reward is the cause
         row = int(np.argmax(np.abs(rows.reward)))
         raise UserError(
             f"column 'reward', row {row} (counted from 0): {rows.reward[row]:g} is too large; use larger units"
@@ -369,13 +437,19 @@ def refuse_overflow(rows: Rows) -> None:
 
 @dataclass
 class LeftOut:
-    """Mass left out by weights u in place of w: sums by user of min(w, u), (w - u)+, (u - w)+, and of these times r.
+    """Probability mass that an estimator ignores or adds because it uses weights u in place of w = target / propensity.
+
+    Below, r is the reward and q the reward model's prediction for the logged action, 0 without a model.
 
     Attributes:
-        by_user: the sums; of a reward model q, too, where there is one or where some u is above w.
-        rows_cut: rows with (w - u)+ above 0.
-        largest_excess, largest_more: of (w - u)+ and of (u - w)+.
-        model_min, model_max: least and largest q; 0 without a model.
+        by_user: sums of min(w, u) ("kept"), (w - u)+ ("excess"), (u - w)+ ("more") and of their products with r
+            ("... earned") and q ("... model"). Sums of "more" and of q are there only if there is a model or some u is
+            above w.
+        rows_cut: number of rows with u below w.
+        largest_excess: largest (w - u)+.
+        largest_more: largest (u - w)+.
+        model_min: least q.
+        model_max: largest q.
     """
 
     by_user: UserSums
@@ -393,9 +467,9 @@ class LeftOut:
         """Sum all rows of a log, or a block of whole users.
 
         Args:
-            rows: the rows.
+            rows: checked columns.
             used: (n,) the weights u.
-            counts: whether scores are weight times reward, without a model.
+            counts: whether the estimator's scores are weight times reward, without its reward model.
         """
         kept = np.minimum(rows.weight, used)
         excess = rows.weight - kept
@@ -412,41 +486,52 @@ class LeftOut:
             columns += [more, more * rows.reward, excess * model, more * model]
         columns += [rows.reward, rows.reward * rows.reward]
         sums = UserSums.of(names, columns, rows.clusters, ("reward", "squared reward"), degree=2)
-        extremes = (float(np.max(excess)), float(np.max(more)), float(np.min(model)), float(np.max(model)))
-        return LeftOut(sums, int(np.count_nonzero(excess)), *extremes)
+        return LeftOut(
+            by_user=sums,
+            rows_cut=int(np.count_nonzero(excess)),
+            largest_excess=float(np.max(excess)),
+            largest_more=float(np.max(more)),
+            model_min=float(np.min(model)),
+            model_max=float(np.max(model)),
+        )
 
     def __add__(self, other: LeftOut) -> LeftOut:
-        """Add the sums of further rows, which share no user."""
+        """Return the sums of both blocks of rows, which have no user in common."""
         return LeftOut(
-            self.by_user + other.by_user,
-            self.rows_cut + other.rows_cut,
-            max(self.largest_excess, other.largest_excess),
-            max(self.largest_more, other.largest_more),
-            min(self.model_min, other.model_min),
-            max(self.model_max, other.model_max),
+            by_user=self.by_user + other.by_user,
+            rows_cut=self.rows_cut + other.rows_cut,
+            largest_excess=max(self.largest_excess, other.largest_excess),
+            largest_more=max(self.largest_more, other.largest_more),
+            model_min=min(self.model_min, other.model_min),
+            model_max=max(self.model_max, other.model_max),
         )
 
     def hidden(self, policy: PolicySums, reach: float, level: float, *, usual: bool) -> tuple[float, float]:
-        """Compute how far below and above the estimate's mean the value may be.
+        """Bound the bias of an estimate with the weights u: how far the value may be below and above its mean.
 
-        The bias is E[(w - u)(r - q)], q = 0 without a model. Where the model is not negative either it is between
-        -E[(w - u)+ q] - E[(u - w)+ r] and E[(w - u)+ r] + E[(u - w)+ q], each of which is taken at an upper limit;
-        otherwise between the ranges of r - q times E[(w - u)+] and E[(u - w)+].
+        The bias is E[(w - u)(r - q)]. If q is nowhere negative, the bias is between -E[(w - u)+ q] - E[(u - w)+ r] and
+        E[(w - u)+ r] + E[(u - w)+ q], and the upper limit of each of the four means is taken. If q is negative
+        somewhere, the range of r - q times the upper limits of E[(w - u)+] and E[(u - w)+] is taken.
 
-        For r in [0, r_max] E[(w - u)+ r] is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013,
-        eq. 12-13), which holds even where the log lacks actions that the target takes. Where the mean weight does not
-        contradict support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too; the
-        smallest is taken. Every limit is one-sided at half of 1 - level, by user.
+        For r in [0, r_max], E[(w - u)+ r] is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013,
+        eq. 12-13), which holds even if the log lacks actions that the target takes. Unless the mean weight contradicts
+        support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] hold too, and the smallest of the
+        three bounds is taken. Every limit is one-sided at half of 1 - level, clustered by user.
 
         Args:
             policy: sums of the same rows.
-            reach: size of a reward that the log happens not to show.
+            reach: r_max, the largest reward that is possible even if the log does not show it; inf if unbounded.
             level: nominal coverage.
-            usual: whether one more reward has the size of the log's rewards; else the largest.
+            usual: whether one more reward is assumed to have the typical size of the log's rewards, rather than r_max.
+
+        Returns:
+            The largest distance of the value below the estimate's mean.
+            The largest distance above it.
         """
         modelled = len(self.by_user.names) > len(self.PLAIN)
         if math.isinf(reach):
-            return reach if modelled else 0.0, reach
+            below = reach if modelled else 0.0
+            return below, reach
         limits = _MeanLimits(self.by_user, policy, level)
         kept_low = limits.mean("kept") - limits.normal_reach("kept")
         supported = limits.mean("weight") + limits.normal_reach("weight") >= 1.0
@@ -454,13 +539,13 @@ class LeftOut:
         if supported:
             missing = min(missing, limits.gamma("excess", self.largest_excess))
         if modelled and self.model_min < 0.0:
-            up = max(reach - self.model_min, 0.0)
-            down = max(self.model_max, 0.0)
+            up = max(reach - self.model_min, 0.0)  # largest r - q
+            down = max(self.model_max, 0.0)  # largest q - r
             added = limits.gamma("more", self.largest_more)
             return down * missing + added * up, up * missing + added * down
 
         def lost(name: str, largest: float, one_more: float) -> float:
-            """Return the upper limit of the mean of an excess times a factor of at most ``largest``."""
+            """Bound the mean of the excess times a factor: ``largest`` at most, ``one_more`` in one more row."""
             if largest <= 0.0:
                 return 0.0
             if supported:
@@ -470,7 +555,7 @@ class LeftOut:
         one_reward = reach
         rewards = self.by_user.total("reward")
         if usual and rewards > 0.0:
-            one_reward = self.by_user.total("squared reward") / rewards
+            one_reward = self.by_user.total("squared reward") / rewards  # mean size of a reward, weighted by itself
         below = 0.0
         above = lost("excess earned", reach, one_reward)
         if modelled:
@@ -482,17 +567,24 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class _MeanLimits:
-    """Upper limits by user of the mean over rows of columns that are not negative."""
+    """Upper limits, clustered by user, of the mean over rows of columns that are not negative.
+
+    Attributes:
+        sums: sums of the columns.
+        policy: sums of the same rows, for the numbers of rows and users.
+        level: two-sided nominal coverage; each limit is missed with half of 1 - level.
+    """
 
     sums: UserSums
     policy: PolicySums
     level: float
 
     def mean(self, name: str) -> float:
-        """Return a column's mean."""
+        """Return a column's mean over rows."""
         return self.sums.total(name) / self.policy.rows
 
     def _variance(self, squares: float) -> float:
+        """Return the variance of a mean from a sum of squares over users, corrected for few users."""
         return squares / self.policy.rows**2 * small_sample_factor(self.policy.users, self.level)
 
     def normal_reach(self, name: str) -> float:
@@ -503,24 +595,26 @@ class _MeanLimits:
         return quantile * math.sqrt(self._variance(self.sums.centred(name, self.policy.rows)))
 
     def gamma(self, name: str, step: float) -> float:
-        """Return the gamma limit of a column's mean, where one more row may bring ``step``."""
+        """Return the gamma upper limit of a column's mean if one more row adds at most ``step`` to the sum."""
         variance = self._variance(max(self.sums.squares(name), 0.0))
         return gamma_limits(self.mean(name), variance, step / self.policy.rows, self.level)[1]
 
 
 @dataclass
 class ScoreSums:
-    """Sums by user of an estimator's row scores.
+    """Sums by user of an estimator's row scores; the estimate is mean(linear) + sum(numerator) / sum(denominator).
 
     Attributes:
-        policy: sums of the same rows; they serve where the scores are weights and weighted rewards.
-        by_user: sums of ones ("rows") and of the parts that the estimator has.
-        linear, numerator, denominator: names of the parts; "" for none.
-        positive: whether the estimate is a sum of parts that are not negative.
+        policy: sums of the same rows' weights and rewards.
+        by_user: sums of 1 ("rows") and of the parts that the estimator has.
+        linear: name of the part that is averaged over rows, in ``by_user``; "" for none.
+        numerator: name of the numerator of the ratio of sums; "" for none.
+        denominator: name of the denominator of the ratio of sums; "" for none.
+        positive: whether no row's contribution to the estimate can be negative.
         modelled: whether the estimator uses a reward model.
         slope: largest amount that a row's score subtracts per unit of weight.
-        left_out: mass left out by changed weights; None where they are target / propensity.
-        warnings: findings of the estimator itself.
+        left_out: probability mass that changed weights ignore; None if the weights are target / propensity.
+        warnings: findings that the estimator's own function reported.
     """
 
     policy: PolicySums
@@ -536,12 +630,19 @@ class ScoreSums:
 
     @staticmethod
     def of(scores: Scores, rows: Rows, policy: PolicySums) -> ScoreSums:
-        """Sum all rows of a log, or a block of whole users."""
+        """Sum all rows of a log, or a block of whole users.
+
+        Args:
+            scores: the estimator's row scores.
+            rows: the rows that they were computed from.
+            policy: sums of these rows' weights and rewards.
+        """
         parts: dict[str, Floats] = {}
         for part in ("linear", "numerator", "denominator"):
             values = getattr(scores, part)
             if values is not None:
                 parts[part] = values
+        # The scores of ips and snips are the very arrays of weights and weighted rewards, which are summed already.
         policy_columns = {id(rows.weight): "weight", id(rows.earned): "earned"}
         if all(id(values) in policy_columns for values in parts.values()):
             sums = policy.by_user
@@ -570,7 +671,7 @@ class ScoreSums:
         )
 
     def __add__(self, other: ScoreSums) -> ScoreSums:
-        """Add the sums of further rows, which share no user."""
+        """Return the sums of both blocks of rows, which have no user in common."""
         left_out = self.left_out
         if left_out is not None and other.left_out is not None:
             left_out = left_out + other.left_out
@@ -579,67 +680,85 @@ class ScoreSums:
 
     @staticmethod
     def weighted(policy: PolicySums, *, ratio: bool) -> ScoreSums:
-        """Return the sums of ips, or of snips if ``ratio``."""
-        names = ("", "earned", "weight") if ratio else ("earned", "", "")
-        return ScoreSums(policy, policy.by_user, *names, positive=True)
+        """Return the score sums of ips, or of snips if ``ratio``, without another pass over the rows."""
+        if ratio:
+            linear = ""
+            numerator = "earned"
+            denominator = "weight"
+        else:
+            linear = "earned"
+            numerator = denominator = ""
+        return ScoreSums(policy, policy.by_user, linear, numerator, denominator, positive=True)
 
     @property
     def mean(self) -> float:
-        """Mean of the linear part."""
+        """The mean of the linear part over rows; 0 without a linear part."""
         if self.linear:
             return self.by_user.total(self.linear) / self.policy.rows
         return 0.0
 
     @property
     def _denominator_total(self) -> float:
+        """The sum of the denominator; 0 without a denominator."""
         return self.by_user.total(self.denominator) if self.denominator else 0.0
 
     @property
     def ratio(self) -> float:
-        """Ratio of the sums of numerator and denominator; 0 without a denominator."""
-        below = self._denominator_total
-        if below != 0.0:
-            return self.by_user.total(self.numerator) / below
+        """The ratio of the sums of numerator and denominator; 0 without a denominator."""
+        divisor = self._denominator_total
+        if divisor != 0.0:
+            return self.by_user.total(self.numerator) / divisor
         return 0.0
 
     @property
     def value(self) -> float:
-        """The estimate, above the reward from which rewards are counted."""
+        """The estimate, minus the reward ``policy.shift`` that was subtracted from all rewards."""
         return self.mean + self.ratio
 
+    @property
+    def share_clipped(self) -> float | None:
+        """The share of rows whose weight the estimator lowers; None if it uses target / propensity."""
+        if self.left_out is None:
+            return None
+        return self.left_out.rows_cut / self.policy.rows
+
     def influence(self) -> dict[str, float]:
-        """Return the estimate's first-order response to a user, times the number of rows, as a form of the sums."""
+        """Return the influence function of the estimate (delta method) as a linear form of a user's sums.
+
+        Its value for a user is the first-order change of the estimate by that user, times the number of rows.
+        """
         form = dict.fromkeys(self.by_user.names, 0.0)
         if self.linear:
             form[self.linear] += 1.0
             form["rows"] -= self.mean
-        below = self._denominator_total
-        if below != 0.0:
-            form[self.numerator] += self.policy.rows / below
-            form[self.denominator] -= self.policy.rows / below * self.ratio
+        divisor = self._denominator_total
+        if divisor != 0.0:
+            form[self.numerator] += self.policy.rows / divisor
+            form[self.denominator] -= self.policy.rows / divisor * self.ratio
         return form
 
     def limits(self, reach: float, level: float) -> Limits:
-        """Return Student's limits by user, on a log scale where the estimate is positive and no part is negative.
+        """Return Student's limits, clustered by user; on a log scale if the estimate and all its parts are positive.
 
-        Where the target's rows have no reward, up to -log((1 - level) / 2) of them at the largest weight.
+        If no row that the target could take has a reward, the upper limit is that of a Poisson count of 0:
+        -log((1 - level) / 2) rewards of size ``reach`` at the largest weight.
         """
         policy = self.policy
         value = self.value
         deviations = policy.deviations(self.by_user, self.influence())
         if self.positive and value == 0.0 and deviations.second == 0.0:
             high = -math.log((1.0 - level) / 2.0) * policy.weight_max * reach / policy.rows
-            return Limits(Interval(0.0, high, f"no reward seen, {policy.unit}"), 0.0, 0.0)
+            return Limits(Interval(0.0, high, f"no reward seen, {policy.unit}"), carrying=0.0, error=0.0)
         return Limits.of(deviations, value, policy, level, log_scale=self.positive and value > 0.0)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a value above the least reward.
+    """Confidence limits of a value, from which ``policy.shift`` has been subtracted like from the rewards.
 
     Attributes:
-        interval: by user.
-        carrying: number of users that carry the variance.
+        interval: interval, clustered by user.
+        carrying: effective number of users that the variance comes from.
         error: standard error.
     """
 
@@ -649,7 +768,7 @@ class Limits:
 
     @staticmethod
     def of(deviations: Deviations, value: float, policy: PolicySums, level: float, *, log_scale: bool) -> Limits:
-        """Compute Student's limits of a mean over rows."""
+        """Compute Student's limits of a mean over rows from the users' deviations."""
         n = float(policy.rows)
         low, high = deviations.limits(value, n, level, log_scale=log_scale)
         method = f"Student {policy.unit}"

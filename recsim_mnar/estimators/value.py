@@ -1,7 +1,10 @@
-"""Estimates from sums by user: interval, checks and verdict.
+"""Estimates of a value, and of a difference of two values, from sums by user: interval, diagnostics and verdict.
 
-The sums of an estimator's scores (:mod:`recsim_mnar.estimators.sums`) give the value, its influence and its interval; a
-difference of two policies is an estimate with the weight w - b.
+The sums of an estimator's scores (:mod:`recsim_mnar.estimators.sums`) give the value, its influence function and its
+interval. The difference of two policies is estimated with the weight w - b, w being the target's and b the baseline's.
+
+Inside this module, values are those of rewards from which ``Bounds.least`` has been subtracted; in estimates it is
+added again.
 """
 
 from __future__ import annotations
@@ -21,19 +24,20 @@ from recsim_mnar.estimators.sums import Limits, PolicySums, ScoreSums, UserSums
 from recsim_mnar.estimators.verdict import Diagnostics, Estimate, Verdict
 
 AUTO = "auto"
-"""The estimator that leads."""
+"""Name that stands for the default estimator."""
 LEADING = "snips"
-"""The leading estimator without a clip: the one of least error in benchmarks/ope_trust, in any unit of the reward."""
+"""The default estimator without a clip: the one with the least error in benchmarks/ope_trust, in any unit of the
+reward."""
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """The range of rewards.
+    """Range of rewards, as stated and as the log shows it.
 
     Attributes:
-        least: reward from which rewards are counted.
-        stated: largest possible reward as stated, or None.
-        seen: largest reward of the log, ``least`` where none is larger.
+        least: reward that was subtracted from all rewards.
+        stated: largest possible reward as stated; None if it is not stated.
+        seen: largest reward of the log; ``least`` if none is larger.
     """
 
     least: float
@@ -50,24 +54,24 @@ class Bounds:
 
     @property
     def most(self) -> float:
-        """Largest possible reward as stated, else of the log; inf where that shows none."""
+        """The largest possible reward as stated, else the log's; inf if the log has no reward above the least."""
         if self.stated is not None:
             return self.stated
         return self.seen if self.seen > self.least else math.inf
 
     @property
     def reach(self) -> float:
-        """Largest reward minus the least."""
+        """The largest reward minus the least."""
         return self.most - self.least
 
     @property
     def ceiling(self) -> float:
-        """Largest possible value above the least reward, if stated; else inf."""
+        """The largest possible value minus the least reward; inf if no largest reward is stated."""
         return math.inf if self.stated is None else self.reach
 
     @property
     def one_reward(self) -> float:
-        """Size of a reward that the log happens not to show: the largest of the log, else as stated, else inf."""
+        """The assumed size of one more reward: the largest of the log, else the largest as stated, else inf."""
         return self.seen - self.least if self.seen > self.least else self.reach
 
 
@@ -88,15 +92,15 @@ def value_of(
 
     Args:
         scored: sums of the estimator's scores.
-        estimator: its name.
-        facts: knowledge of the log.
+        estimator: name of the estimator.
+        facts: facts about the log that its user states.
         level: nominal coverage.
-        precision: half the interval over the value up to which the value is trusted.
-        clip: largest weight.
-        sampling: an interval from sample size in place of Student's.
+        precision: largest ratio of half the interval to the value with which the value is trusted.
+        clip: largest weight; inf for no clipping.
+        sampling: interval for the sampling error; None for Student's.
 
     Raises:
-        UserError: weights too small to be squared.
+        UserError: weights so small that their squares are 0.
     """
     policy = scored.policy
     value = scored.value
@@ -108,40 +112,50 @@ def value_of(
     sampling, total, evidence = _value_intervals(scored, estimator, bounds, level, sampling, clips=clips)
     part = _beyond(total, sampling)
     gap = _gap(support, bounds)
-    # Ratios and control variates extrapolate to the missing mass. A weighted mean may be too large by the proved excess
-    # of the mean weight.
-    too_much = support.too_much if scored.linear or not evidence else support.entering
-    low = max(total.low * (1.0 - too_much) - support.entering * scored.slope, 0.0)
-    high = min(total.high + gap, bounds.ceiling)
-    if not evidence.get("value_outside"):  # a value that is proved biased does not stretch the interval
-        low = min(low, value)
-        high = max(high, value)
-    share_clipped = None
-    if scored.left_out is not None:
-        share_clipped = scored.left_out.rows_cut / policy.rows
+    low, high = _value_limits(scored, total, support, bounds, evidence)
     diagnostics = replace(
         _diagnostics(policy, bounds, sampling, clip),
         clip_part=part,
         gap_part=gap,
-        share_clipped=share_clipped,
+        share_clipped=scored.share_clipped,
         missing_mass=support.entering,
         full_support=facts.supports,
         **_identified(policy, support, value, sampling, estimator, level),
     )
     base = bounds.least
     evidence |= {"scale": abs(value + base), "precision": precision, "hidden": part, "warnings": scored.warnings}
-    verdict = judge(Evidence(diagnostics, policy, support, estimator, low, high, facts.bounds, **evidence))
-    ends = (value + base, low + base, high + base)
-    method = _method(sampling, part, gap)
-    return Estimate(*ends, level, method, policy.rows, policy.ess, diagnostics, verdict, estimator)
+    verdict = judge(Evidence(diagnostics, policy, support, estimator, low, high, bounds=facts.bounds, **evidence))
+    return Estimate(
+        value=value + base,
+        low=low + base,
+        high=high + base,
+        level=level,
+        method=_method(sampling, part, gap),
+        n=policy.rows,
+        ess=policy.ess,
+        diagnostics=diagnostics,
+        verdict=verdict,
+        estimator=estimator,
+    )
 
 
 def _value_intervals(
     scored: ScoreSums, estimator: str, bounds: Bounds, level: float, sampling: Interval | None, *, clips: bool
 ) -> tuple[Interval, Interval, dict[str, Any]]:
-    """Return the interval from sample size, the one that allows for changed weights, and evidence from both.
+    """Compute the intervals of a value, before the mass that the log lacks is considered.
 
-    There is no evidence where the log allows no interval.
+    Args:
+        scored: sums of the estimator's scores.
+        estimator: name of the estimator.
+        bounds: range of rewards.
+        level: nominal coverage.
+        sampling: interval for the sampling error; None for Student's.
+        clips: whether the estimator clips weights.
+
+    Returns:
+        The interval for the sampling error.
+        The interval that also allows for the bias of changed weights.
+        Fields of :class:`Evidence` from both; empty if the log allows no interval.
     """
     policy = scored.policy
     evidence: dict[str, Any] = {}
@@ -159,13 +173,41 @@ def _value_intervals(
     return sampling.within(0.0, bounds.ceiling), total.within(0.0, bounds.ceiling), evidence
 
 
+def _value_limits(
+    scored: ScoreSums, total: Interval, support: Support, bounds: Bounds, evidence: dict[str, Any]
+) -> tuple[float, float]:
+    """Widen the interval of a value so that it holds whatever the target's missing mass earns.
+
+    Args:
+        scored: sums of the estimator's scores.
+        total: interval for the sampling error and for the bias of changed weights.
+        support: knowledge of the missing mass.
+        bounds: range of rewards.
+        evidence: evidence from :func:`_value_intervals`; empty if the log allows no interval.
+
+    Returns:
+        Lower and upper end, which include the value unless it is proved biased.
+    """
+    # The lower end must hold if the missing mass earns nothing. A ratio takes that mass to earn as much as the rest.
+    # Control variates subtract too much for it. A weighted mean is too large by the proved excess of the mean weight.
+    too_much = support.too_much if scored.linear or not evidence else support.entering
+    low = max(total.low * (1.0 - too_much) - support.entering * scored.slope, 0.0)
+    high = min(total.high + _gap(support, bounds), bounds.ceiling)
+    if evidence.get("value_outside"):
+        return low, high
+    return min(low, scored.value), max(high, scored.value)
+
+
 def _gap(support: Support, bounds: Bounds) -> float:
-    """Return the largest possible value of the target's missing mass."""
+    """Return the largest possible value of the target's actions that the log never shows; 0 if there are none."""
     return support.entering * bounds.reach if support.entering > 0.0 else 0.0
 
 
 def _beyond(total: Interval, sampling: Interval) -> float:
-    """Compute how far an interval extends beyond another one, at either end; 0 where both are unbounded."""
+    """Compute by how much an interval is wider than that for the sampling error: the larger excess of the two ends.
+
+    An upper end counts only if that of the sampling interval is finite.
+    """
     above = 0.0
     if math.isfinite(sampling.high):
         above = total.high - sampling.high
@@ -173,6 +215,7 @@ def _beyond(total: Interval, sampling: Interval) -> float:
 
 
 def _method(sampling: Interval, part: float, gap: float) -> str:
+    """Return the interval's method in words, naming the parts for changed weights and missing mass above 0."""
     method = sampling.method
     if part > 0.0:
         method += " + clip part"
@@ -184,9 +227,21 @@ def _method(sampling: Interval, part: float, gap: float) -> str:
 def _with_hidden(
     scored: ScoreSums, sampling: Interval, bounds: Bounds, level: float, *, clips: bool
 ) -> tuple[Interval, float]:
-    """Widen an interval by the bias of changed weights; also return the value's distance from the unbiased interval.
+    """Widen an interval by the largest possible bias of changed weights.
 
-    Where scores are weighted rewards, the interval of the unchanged weights is valid too, and the two are intersected.
+    If scores are weighted rewards, the interval of ips, with unchanged weights, is valid too, and the two are
+    intersected.
+
+    Args:
+        scored: sums of the estimator's scores.
+        sampling: interval for the sampling error.
+        bounds: range of rewards.
+        level: nominal coverage.
+        clips: whether the estimator clips weights; one more reward then has the typical size of the log's rewards.
+
+    Returns:
+        The interval.
+        The value's distance from the interval of ips, which proves a bias if it is above 0.
     """
     if scored.left_out is None:
         return sampling, 0.0
@@ -200,7 +255,12 @@ def _with_hidden(
 
 
 def _intersection(interval: Interval, unchanged: Interval, value: float) -> tuple[Interval, float]:
-    """Intersect two intervals, and return the value's distance from the second, which is kept if they are disjoint."""
+    """Intersect the interval of changed weights with that of the unchanged ones; disjoint ones give the latter.
+
+    Returns:
+        The interval.
+        The value's distance from the interval of the unchanged weights; 0 inside it.
+    """
     outside = max(unchanged.low - value, value - unchanged.high, 0.0)
     low = max(interval.low, unchanged.low)
     high = min(interval.high, unchanged.high)
@@ -210,15 +270,18 @@ def _intersection(interval: Interval, unchanged: Interval, value: float) -> tupl
 
 
 def heavy_tail(policy: PolicySums, error: float, squares: float | None = None) -> float:
-    """Compute the ratio of the standard error expected from the weights to the one of a ratio estimate.
+    """Compute the standard error expected from the weights over the observed one of a self-normalised estimate.
 
-    The expected variance is that of rewards which do not follow the weights, sum w^2 times the target's variance of
-    rewards, sum w (r - v)^2 / sum w. Where the heaviest rows happen to earn nothing the error is far smaller.
+    The expected variance assumes that rewards do not depend on the weights: it is sum w^2 times the target's variance
+    of rewards, sum w (r - v)^2 / sum w. If the heaviest rows happen to earn nothing, the observed error is far smaller.
 
     Args:
         policy: sums of the target.
-        error: standard error of the self-normalised value, or difference.
-        squares: sum of squared weights; None for the policy's own.
+        error: standard error of the self-normalised value, or of the difference of two.
+        squares: sum of squared differences w - b, for a difference; None for a value.
+
+    Returns:
+        The ratio; 1 if it cannot be computed, or if rows have weights of their own that depend on rewards.
     """
     sums = policy.by_user
     total = sums.total("weight")
@@ -233,10 +296,11 @@ def heavy_tail(policy: PolicySums, error: float, squares: float | None = None) -
 
 
 def _diagnostics(policy: PolicySums, bounds: Bounds, sampling: Interval, clip: float) -> Diagnostics:
+    """Return the diagnostics of a value, without those of changed weights and missing mass."""
     n = policy.rows
     total = policy.by_user.total("weight")
     base = bounds.least
-    by_user = policy.by_user.squares("weight")
+    squares_by_user = policy.by_user.squares("weight")
     return Diagnostics(
         n=n,
         users=policy.users,
@@ -251,7 +315,7 @@ def _diagnostics(policy: PolicySums, bounds: Bounds, sampling: Interval, clip: f
         mean_reward=policy.by_user.total("reward") / n + base,
         propensity_min=policy.propensity_min,
         least_propensity_rows=policy.least_propensity_rows,
-        effective_users=total**2 / by_user if by_user > 0.0 else 0.0,
+        effective_users=total**2 / squares_by_user if squares_by_user > 0.0 else 0.0,
         sampling_low=sampling.low + base,
         sampling_high=sampling.high + base,
         clip_part=0.0,
@@ -265,7 +329,20 @@ def _diagnostics(policy: PolicySums, bounds: Bounds, sampling: Interval, clip: f
 def _identified(
     policy: PolicySums, support: Support, value: float, sampling: Interval, estimator: str, level: float
 ) -> dict[str, Any]:
-    """Return the share of the target that the log covers, and the mean reward of that part with an interval."""
+    """Return the diagnostics about the part of the target that the log covers.
+
+    Args:
+        policy: sums of the target's weights and rewards.
+        support: knowledge of the mass that the log lacks.
+        value: estimate of the estimator.
+        sampling: interval of the estimator for the sampling error.
+        estimator: name of the estimator.
+        level: nominal coverage.
+
+    Returns:
+        Fields of :class:`Diagnostics`: the covered share and, if it is below 1 and a self-normalised mean can be
+        computed, the mean reward of the covered part with its interval.
+    """
     share = support.covered
     base = policy.shift
     if share >= 1.0 or policy.users < 2 or policy.by_user.total("weight") <= 0.0:
@@ -289,14 +366,15 @@ def _identified(
 
 @dataclass
 class PairSums:
-    """Sums by user of two policies' weights, w of the target and b of the baseline.
+    """Sums by user for the difference of two policies, with weights w of the target and b of the baseline.
 
     Attributes:
-        ours, theirs: scores of the two under one estimator.
-        ratio: sums of (w - b) r, b r, w - b and b.
-        means: sums of 1 and (w - b) r; of the changed weights first, where the estimator changes them. Empty for a
-            ratio.
-        differing: rows whose weights differ.
+        ours: sums of the target's scores.
+        theirs: sums of the baseline's scores under the same estimator.
+        ratio: sums of (w - b) r, b r, w - b and b, for the difference of two self-normalised means.
+        means: sums of 1 and (w - b) r, for the difference of two means. If the estimator changes the weights, sums with
+            the changed ones come first, then those with w and b. Empty for a self-normalised estimator.
+        differing: number of rows whose weights differ.
     """
 
     ours: ScoreSums
@@ -307,7 +385,12 @@ class PairSums:
 
     @staticmethod
     def of(target: tuple[Rows, Scores, ScoreSums], baseline: tuple[Rows, Scores, ScoreSums]) -> PairSums:
-        """Sum all rows of a log, or a block of whole users, from each policy's rows, scores and sums."""
+        """Sum all rows of a log, or a block of whole users.
+
+        Args:
+            target: rows, scores and score sums of the target.
+            baseline: rows, scores and score sums of the baseline, for the same rows of the log.
+        """
         rows, scores, ours = target
         baseline_rows, baseline_scores, theirs = baseline
         ones = np.ones(rows.reward.size)
@@ -319,13 +402,13 @@ class PairSums:
         if scores.linear is not None:
             products.append(earned)
         means = tuple(UserSums.of(("rows", "apart"), (ones, product), rows.clusters) for product in products)
-        degree = 4 if scores.linear is None else 2  # of a mean only the ratio's error is used
+        degree = 4 if scores.linear is None else 2  # for means, only the standard error of the ratio is used
         columns = (earned, baseline_rows.earned, apart, baseline_rows.weight)
         ratio = UserSums.of(("earned apart", "earned", "apart", "weight"), columns, rows.clusters, degree=degree)
         return PairSums(ours, theirs, ratio, means, int(np.count_nonzero(apart)))
 
     def __add__(self, other: PairSums) -> PairSums:
-        """Add the sums of further rows, which share no user."""
+        """Return the sums of both blocks of rows, which have no user in common."""
         means = tuple(mean + more for mean, more in zip(self.means, other.means, strict=True))
         ours = self.ours + other.ours
         theirs = self.theirs + other.theirs
@@ -334,50 +417,57 @@ class PairSums:
 
     @property
     def finite(self) -> bool:
-        """Return whether no sum is too large for a number."""
+        """Return whether no sum has overflowed."""
         return all(sums.finite for sums in (self.ratio, *self.means))
 
     @property
     def value(self) -> float:
-        """Difference of the two estimates."""
+        """The difference of the two estimates."""
         return self.ours.value - self.theirs.value
 
     def mean_limits(self, sums: UserSums, value: float, level: float) -> Limits:
-        """Return limits of a difference of weighted means, which may have either sign."""
+        """Return limits of a difference of weighted means, which may have either sign.
+
+        Args:
+            sums: one of ``means``.
+            value: the difference of the means.
+            level: nominal coverage.
+        """
         policy = self.ours.policy
         deviations = policy.deviations(sums, {"apart": 1.0, "rows": -value})
         return Limits.of(deviations, value, policy, level, log_scale=False)
 
     def ratio_limits(self, level: float) -> Limits:
-        """Return limits of the difference of two ratios.
+        """Return limits of the difference of two self-normalised means.
 
-        A user's deviation is w (r - v) / mean w, of the target less that of the baseline.
+        A user's deviation is w (r - v) / mean w of the target minus the same of the baseline.
         """
         policy = self.ours.policy
         baseline = self.theirs.policy
-        one = 1.0 / (policy.mean_weight or 1.0)
-        other = 1.0 / (baseline.mean_weight or 1.0)
-        ours = policy.by_user.total("earned") / policy.rows * one
-        theirs = baseline.by_user.total("earned") / baseline.rows * other
-        # The terms are small where the policies are nearly the same.
+        inverse_mean = 1.0 / (policy.mean_weight or 1.0)
+        baseline_inverse_mean = 1.0 / (baseline.mean_weight or 1.0)
+        value = policy.by_user.total("earned") / policy.rows * inverse_mean
+        baseline_value = baseline.by_user.total("earned") / baseline.rows * baseline_inverse_mean
+        # Written with w - b, so that the terms are small, and no digits cancel, for policies that are nearly the same.
         form = {
-            "earned apart": one,
-            "earned": one - other,
-            "apart": -ours * one,
-            "weight": theirs * other - ours * one,
+            "earned apart": inverse_mean,
+            "earned": inverse_mean - baseline_inverse_mean,
+            "apart": -value * inverse_mean,
+            "weight": baseline_value * baseline_inverse_mean - value * inverse_mean,
         }
-        return Limits.of(policy.deviations(self.ratio, form), ours - theirs, policy, level, log_scale=False)
+        deviations = policy.deviations(self.ratio, form)
+        return Limits.of(deviations, value - baseline_value, policy, level, log_scale=False)
 
 
 def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float, clip: float = math.inf) -> Estimate:
     """Estimate the difference of two policies' values.
 
     Args:
-        pair: sums of the rows under the estimator.
-        estimator: "ips", "clipped_ips" or "snips".
-        facts: knowledge of the log.
+        pair: sums for both policies under the estimator.
+        estimator: name of the estimator, "ips", "clipped_ips" or "snips".
+        facts: facts about the log that its user states.
         level: nominal coverage.
-        clip: largest weight.
+        clip: largest weight; inf for no clipping.
     """
     ours = pair.ours.policy
     theirs = pair.theirs.policy
@@ -385,20 +475,20 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     support = Support.of(ours, facts.supports, level)
     baseline_support = Support.of(theirs, facts.supports, level)
     value = pair.value
-    most = bounds.ceiling
     same = pair.differing == 0
     gap = 0.0 if same else _gap(support, bounds)
     baseline_gap = 0.0 if same else _gap(baseline_support, bounds)
     sampling, total, evidence = _difference_intervals(pair, bounds, level)
     part = _beyond(total, sampling)
+    # Missing mass of the target may add to the difference, and that of the baseline may subtract.
     low = total.low - baseline_gap
     high = total.high + gap
-    if not pair.ours.linear:
+    if not pair.ours.linear:  # ratios take missing mass to earn as much as the rest, though it may earn nothing
         low -= support.entering * pair.ours.value
         high += baseline_support.entering * pair.theirs.value
-    low = min(max(low, -most), most)
-    high = max(min(high, most), -most)
-    if not evidence.get("value_outside"):  # a value that is proved biased does not stretch the interval
+    low = min(max(low, -bounds.ceiling), bounds.ceiling)
+    high = max(min(high, bounds.ceiling), -bounds.ceiling)
+    if not evidence.get("value_outside"):  # the interval includes the value, unless it is proved biased
         low = min(low, value)
         high = max(high, value)
     diagnostics = replace(
@@ -413,17 +503,37 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
         identified_share_target=support.covered,
         identified_share_baseline=baseline_support.covered,
     )
-    common = (estimator, low, high, facts.bounds)
-    verdict = judge(Evidence(diagnostics, ours, support, *common, hidden=part, same=same, **evidence))
-    of_baseline = _diagnostics(theirs, bounds, sampling, clip)
-    verdict = _joined(verdict, judge(Evidence(of_baseline, theirs, baseline_support, *common, same=True)))
-    method = _method(sampling, part, max(gap, baseline_gap))
-    ess = min(ours.ess, theirs.ess)
-    return Estimate(value, low, high, level, method, ours.rows, ess, diagnostics, verdict, estimator)
+    common: dict[str, Any] = {"estimator": estimator, "low": low, "high": high, "bounds": facts.bounds}
+    verdict = judge(Evidence(diagnostics, ours, support, hidden=part, same=same, **common, **evidence))
+    # Of the baseline only the weights are checked: checks of the interval are those of the difference.
+    of_baseline = Evidence(_diagnostics(theirs, bounds, sampling, clip), theirs, baseline_support, same=True, **common)
+    return Estimate(
+        value=value,
+        low=low,
+        high=high,
+        level=level,
+        method=_method(sampling, part, max(gap, baseline_gap)),
+        n=ours.rows,
+        ess=min(ours.ess, theirs.ess),
+        diagnostics=diagnostics,
+        verdict=_joined(verdict, judge(of_baseline)),
+        estimator=estimator,
+    )
 
 
 def _difference_intervals(pair: PairSums, bounds: Bounds, level: float) -> tuple[Interval, Interval, dict[str, Any]]:
-    """Return the interval from sample size, the one that allows for changed weights, and evidence from both."""
+    """Compute the intervals of a difference, before the mass that the log lacks is considered.
+
+    Args:
+        pair: sums for both policies under the estimator.
+        bounds: range of rewards.
+        level: nominal coverage.
+
+    Returns:
+        The interval for the sampling error.
+        The interval that also allows for the bias of changed weights.
+        Fields of :class:`Evidence` from both; empty if the log allows no interval.
+    """
     if pair.differing == 0:
         interval = Interval(0.0, 0.0, "no interval: the same policy")
         return interval, interval, {}
@@ -441,9 +551,19 @@ def _difference_intervals(pair: PairSums, bounds: Bounds, level: float) -> tuple
 
 
 def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, level: float) -> tuple[Interval, float]:
-    """Widen a difference as :func:`_with_hidden` does.
+    """Widen the interval of a difference by the largest possible bias of clipped weights.
 
-    Mass clipped from the target is above it, from the baseline below.
+    Clipping lowers both values: the target's part may add to the difference, and the baseline's part may subtract.
+
+    Args:
+        pair: sums for both policies under the estimator.
+        sampling: interval for the sampling error.
+        bounds: range of rewards.
+        level: nominal coverage.
+
+    Returns:
+        The interval, intersected with that of the unchanged weights.
+        The difference's distance from the latter, which proves a bias if it is above 0.
     """
     if pair.ours.left_out is None or pair.theirs.left_out is None:
         return sampling, 0.0
@@ -456,7 +576,7 @@ def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, 
 
 
 def _joined(ours: Verdict, theirs: Verdict) -> Verdict:
-    """Add the baseline's findings, marked as such, to a verdict that does not have them."""
+    """Return the target's verdict with the findings on the baseline that it does not have, marked as the baseline's."""
     codes = {finding.code for finding in ours.findings if finding.level != "trust"}
     more = [finding for finding in theirs.findings if finding.level != "trust" and finding.code not in codes]
     return ours.with_findings([replace(entry, message=f"of the baseline, {entry.message}") for entry in more])

@@ -13,15 +13,15 @@ import numpy as np
 from recsim_mnar.answers.records import (
     Asked,
     PolicyRows,
+    baseline_column,
     bound_lines,
     check_question,
     known_bound,
     missing_columns,
     records_of,
     segment_summary,
-    taken,
-    todays,
     with_findings,
+    with_known_bound,
 )
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.answers.weights import RefusedColumnError, Segments, tolerance_of, weight_excess
@@ -230,7 +230,9 @@ class _Estimating:
             propensity_column = "propensity"
             if reading.exact:
                 propensity_column = reading.columns.get("propensity") or propensity_column
-            question = replace(question, baseline=todays(question.baseline, self.file.names, propensity_column))
+            question = replace(
+                question, baseline=baseline_column(question.baseline, self.file.names, propensity_column)
+            )
         self.question = question
         self.second: TargetFile | None = None
         self.names, inside = self._policies("" if reading.exact else "propensity")
@@ -376,7 +378,7 @@ class _Estimating:
             self.provenance,
             None if exact else self._tolerance,
         )
-        records = taken(records_of(to_estimate, sums.value, sums.difference), self.bound)
+        records = with_known_bound(records_of(to_estimate, sums.value, sums.difference), self.bound)
         findings = sums.repeats.findings()
         items = None
         if not exact:
@@ -495,7 +497,7 @@ class _Estimating:
             except RefusedColumnError as error:
                 self.refused.append(error)
         in_order = findings_in_order(log)
-        records = [with_findings(record, in_order) for record in taken(records, self.bound)]
+        records = [with_findings(record, in_order) for record in with_known_bound(records, self.bound)]
         if not self.log.reading.exact:
             records = with_file_findings(records, log, self.targets, lines)
         if question.refute:

@@ -15,7 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.records import Asked, bound_lines, known_bound, records_of, taken, todays, with_findings
+from recsim_mnar.answers.records import (
+    Asked,
+    baseline_column,
+    bound_lines,
+    known_bound,
+    records_of,
+    with_findings,
+    with_known_bound,
+)
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
@@ -347,7 +355,7 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
     propensity_name = reading.columns.get("propensity") or "propensity"
     baseline = question.baseline
     if baseline is not None:
-        baseline = todays(baseline, names, propensity_name)
+        baseline = baseline_column(baseline, names, propensity_name)
     today = {"propensity", propensity_name, *({"today"} - {*names})}
     targets = [name for name in question.targets if name not in today]
     if "pscore_item_position" in names and any(name.startswith("evaluation_policy_pscore") for name in targets):
@@ -533,7 +541,7 @@ class _Ranked:
         to_estimate = Asked(policies, names, question.level, today={own_name}, made=self.provenance, differing=names)
         if question.baseline is not None:
             to_estimate = replace(to_estimate, baseline=own_name, compared=targets)
-        records: list[Record] = taken(records_of(to_estimate, value, difference), self.bound)
+        records: list[Record] = with_known_bound(records_of(to_estimate, value, difference), self.bound)
         records = [with_findings(record, [*unweighed(log, record), *of_the_rows(log.counts)]) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
         policies_read = {name: log.policies[name] for name in targets if name in log.policies}

@@ -328,7 +328,7 @@ def _judge_ranking(
     if logging is not None and least_propensity(as_ranking_policy(logging, slate_size_of(log))) is not None:
         covers_all = True
     value = functools.partial(estimate_ranking_value, logged, target, level=level, full_support=covers_all)
-    clipped = [estimator for estimator in estimators if ranking_estimator(estimator).clipped]
+    clipped = [estimator for estimator in estimators if ranking_estimator(estimator).clipped_item_estimator]
     unclipped = [estimator for estimator in estimators if estimator not in clipped]
     estimates: dict[str, Estimate] = {}
     if clipped:

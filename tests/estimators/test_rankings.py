@@ -527,8 +527,8 @@ def test_a_record_says_what_it_assumes_and_what_happens_where_that_fails(info):
     assert info.title
     assert info.source
     assert info.premise in PREMISES
-    assert bool(info.fails) == bool(info.premise) == bool(info.less)
-    assert all(RANKING_ESTIMATORS[other].weight != info.weight for other in info.less)
+    assert bool(info.estimates_if_wrong) == bool(info.premise) == bool(info.weaker)
+    assert all(RANKING_ESTIMATORS[other].weight != info.weight for other in info.weaker)
 
 
 def test_an_own_function_gets_the_rows(tmp_path, monkeypatch):
