@@ -343,7 +343,11 @@ class ListedSlates(TableFile):
         return flat
 
     def read(self, kinds: Mapping[str, str], most: int | None = None) -> Rows:
-        """Read rows, one per position, of all slates or of the first ``most``.
+        """Read rows, one per position.
+
+        Args:
+            kinds: by column how its values are used, as in :meth:`recsim_mnar.tables.parts.TableFile.read`.
+            most: how many of the first slates to read; None for all.
 
         Args:
             kinds: kind of each column to read.
