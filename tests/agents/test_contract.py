@@ -149,7 +149,7 @@ def test_kept_distributions_are_bounded_and_change_nothing(capacity, monkeypatch
         expected = free.act(users, uniforms[step])
         np.testing.assert_array_equal(bounded.act(users, uniforms[step]), expected)
         np.testing.assert_array_equal(bounded.propensity_of(users, expected[0]), expected[1])
-    assert len(bounded._kept) <= capacity
+    assert len(bounded._cached) <= capacity
     p = free.probabilities(users)
     scores = free.scores(users).astype(float) / 0.3
     exact = np.exp(scores - scores.max(axis=1, keepdims=True))
