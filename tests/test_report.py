@@ -27,9 +27,9 @@ from recsim_mnar.report.template import (
     anchor,
     downloads_of,
     grid,
+    join_downloads,
     link_terms,
     of_comparison,
-    together,
     with_no_break_spaces,
     words,
 )
@@ -268,8 +268,8 @@ def test_what_would_make_the_page_heavy_is_left_out():
     assert downloads_of("rows", []) == []
     large = downloads_of("large", [{"name": "x" * (MOST_BYTES - 30_000)}])
     small = downloads_of("small", rows[:10])
-    assert together(large, large, small, small) == [*large, *small, *small]
-    assert sum(len(file.href) for file in together(large, large, small)) < 2_000_000
+    assert join_downloads(large, large, small, small) == [*large, *small, *small]
+    assert sum(len(file.href) for file in join_downloads(large, large, small)) < 2_000_000
 
 
 def test_the_command_for_more_is_one_that_the_shell_reads_back():

@@ -440,17 +440,20 @@ def difference(
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     policies = {"target": (target, facts.unsupported), "baseline": (baseline, facts.baseline_unsupported)}
-    ours, theirs = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
-    estimate = difference_in_rows(ours, theirs, info, facts=facts, level=level)
-    return estimate.with_findings(_findings(ours, action, context))
+    options: dict[str, Any] = {"cluster": cluster, "weights": weights, "facts": facts, "clip": clip}
+    target_rows, baseline_rows = _rows(reward, propensity, policies, info, **options)
+    estimate = difference_in_rows(target_rows, baseline_rows, info, facts=facts, level=level)
+    return estimate.with_findings(_findings(target_rows, action, context))
 
 
-def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
+def difference_in_rows(
+    target_rows: Rows, baseline_rows: Rows, info: EstimatorInfo, *, facts: Facts, level: float
+) -> Estimate:
     """Estimate the difference of two policies from their rows.
 
     Args:
-        ours: rows of the log with the target's probabilities and weights.
-        theirs: rows of the log with the baseline's probabilities and weights.
+        target_rows: rows of the log with the target's probabilities and weights.
+        baseline_rows: rows of the log with the baseline's probabilities and weights.
         info: record of an estimator that can be computed in blocks.
         facts: facts about the log that its user states.
         level: nominal coverage.
@@ -459,11 +462,11 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
         UserError: a weight or a reward whose powers overflow.
     """
     scored = []
-    for rows in (ours, theirs):
+    for rows in (target_rows, baseline_rows):
         policy = PolicySums.of_rows(rows, facts, degree=2)
         scores = info.scores(rows)
         scored.append((rows, scores, ScoreSums.of(scores, rows, policy)))
     sums = PairSums.of(target=scored[0], baseline=scored[1])
     if not sums.finite:
-        refuse_overflow(ours)
-    return difference_of(sums, info.name, facts=facts, level=level, clip=ours.clip)
+        refuse_overflow(target_rows)
+    return difference_of(sums, info.name, facts=facts, level=level, clip=target_rows.clip)

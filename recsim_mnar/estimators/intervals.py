@@ -170,21 +170,21 @@ class Deviations:
     rewarded_users: int
 
     @staticmethod
-    def of(apart: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
+    def of(deviations: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
         """Compute the sums from the deviations of all users.
 
         Args:
-            apart: (U,) each user's deviation.
+            deviations: (U,) each user's deviation.
             rewarded_users: number of users with a reward; None if all have one.
         """
-        square = apart * apart
+        square = deviations * deviations
         if rewarded_users is None:
-            rewarded_users = apart.size
+            rewarded_users = deviations.size
         return Deviations(
             second=float(np.sum(square)),
-            third=float(square @ apart),
+            third=float(square @ deviations),
             fourth=float(square @ square),
-            users=apart.size,
+            users=deviations.size,
             rewarded_users=rewarded_users,
         )
 

@@ -135,11 +135,11 @@ def refute(
     if refit is not None:
         runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
     if action is not None:
-        shown_items = _Shown.of(action, p, context)
+        shown_items = _ShownItems.of(action, p, context)
         proved = item_findings(action, p, clusters, propensity_min=propensity_min, context=context)
         if not proved:
             runs["item_propensities"] = lambda rows: all_items(rows, shown_items)
-        if clusters is not None and _repeated(shown_items.item, clusters) <= REPEATED:
+        if clusters is not None and _repeated_share(shown_items.item, clusters) <= REPEATED:
             runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown_items)
             runs["tastes"] = lambda rows: tastes(rows, shown_items)
     rows = _Rows(log.reward, log.weight, clusters, 1.0 - ALARM / len(runs))
@@ -147,7 +147,7 @@ def refute(
     return proved + [run(rows) or Finding(name, 0.0, 0.0, **nothing) for name, run in runs.items()]
 
 
-def _repeated(item: Ints, clusters: Clusters) -> float:
+def _repeated_share(item: Ints, clusters: Clusters) -> float:
     """Return the share of rows that show the same item as the user's row before; 1 if no user has two rows."""
     by_item = clusters.together(item)
     follows = ~user_begins(clusters.together(clusters.codes))[1:]
@@ -157,7 +157,7 @@ def _repeated(item: Ints, clusters: Clusters) -> float:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownItems:
     """Items shown, their propensities, and the levels of the context column.
 
     Attributes:
@@ -173,12 +173,12 @@ class _Shown:
     levels: Levels
 
     @staticmethod
-    def of(action: Any, propensity: Floats, context: Any) -> _Shown:
+    def of(action: Any, propensity: Floats, context: Any) -> _ShownItems:
         """Number the items and the levels of the context from columns (n,) of any kind."""
         shown_items = Clusters.of(action, propensity.size, "action")
         levels = Levels.of(context, propensity.size)
         assert shown_items is not None
-        return _Shown(propensity, *shown_items.dense(), levels)
+        return _ShownItems(propensity, *shown_items.dense(), levels)
 
     def score(self, rows: _Rows, past: Ints | None = None) -> float:
         """Test whether items are chosen more often than their propensities say, in some context or after some past.
@@ -201,7 +201,7 @@ class _Shown:
             level = past * len(self.levels.names) + self.levels.codes
         cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
         level_of_cell = cells // self.n_items
-        half = _alternate(rows)
+        half = _rows_of_every_second_user(rows)
         w = 1.0 / self.propensity
         parts = np.zeros(w.size)
         for fitted, tested in ((half, ~half), (~half, half)):
@@ -221,7 +221,7 @@ class _Shown:
         return 0.0
 
 
-def _alternate(rows: _Rows) -> NDArray[np.bool_]:
+def _rows_of_every_second_user(rows: _Rows) -> NDArray[np.bool_]:
     """Return (n,) a mask of the rows of every second user, or of every second row if users are not known."""
     if rows.clusters is None:
         codes = np.arange(rows.reward.size)
@@ -230,19 +230,19 @@ def _alternate(rows: _Rows) -> NDArray[np.bool_]:
     return codes % 2 == 0
 
 
-def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
+def all_items(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     """Return the finding of items that are chosen more often than their propensities say, if it is proved jointly.
 
     It detects small errors of many items, none of which :func:`item_findings` proves alone; by the level of the context
     column, if there is one.
     """
-    score = shown.score(rows)
+    score = shown_items.score(rows)
     if score > 0.0:
         return Finding("item_propensities", GRAVE, score, says="together", score=score)
     return None
 
 
-def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
+def earlier_rewards(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     """Return the finding of items that are chosen more often than propensities say after some reward, if it is proved.
 
     The past is whether the reward of the user's row before was above the mean. If such items are found, the reward
@@ -251,13 +251,13 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     """
     assert rows.clusters is not None
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
-    score = shown.score(rows, before)
+    score = shown_items.score(rows, before)
     if score > 0.0:
         return Finding("earlier_rewards", CAUTION, score, score=score)
     return None
 
 
-def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
+def tastes(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     """Return the finding of items that are chosen more often than propensities say for some taste, if it is proved.
 
     The past is the item of the user's last reward above the mean; all items but the :data:`MOST_LIKED` most rewarded
@@ -265,10 +265,10 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     """
     assert rows.clusters is not None
     liked = rows.reward > float(np.mean(rows.reward))
-    order = np.argsort(-np.bincount(shown.item[liked], minlength=shown.n_items), kind="stable")
+    order = np.argsort(-np.bincount(shown_items.item[liked], minlength=shown_items.n_items), kind="stable")
     rank = np.argsort(order)
-    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown.item], -1)
-    score = shown.score(rows, last_from_0(taste, rows.clusters) + 1)
+    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown_items.item], -1)
+    score = shown_items.score(rows, last_from_0(taste, rows.clusters) + 1)
     if score > 0.0:
         return Finding("tastes", CAUTION, score, score=score)
     return None

@@ -27,6 +27,8 @@ by the double ratio; of copied rows; and on later rows (whose scores have a stan
 nothing lasts)."""
 ALIKE = 0.15
 """Least difference between the share of copies that are both rewarded, and the same share of other rows."""
+_IN_A_ROW, _LASTING = 2, (3, 4)
+"""Columns of :attr:`RepeatSums.scores`: that of items shown in a row, and those of lasting effects, one per half."""
 WITHIN = 10
 """Number of a user's next rows whose rewards a shown item may change."""
 
@@ -109,7 +111,7 @@ class RepeatSums:
         place = self._place_of(a, r, p)
         later = self._later(user_starts(user), place, r, p)
         sums = self.scores, self.totals, self.products, self.counts
-        least = min(float(r.min()), 0.0)
+        least = min(float(r.min()), 0.0)  # subtracted, because ratios need sums that are not negative
         scratch = np.zeros(4 * self.means.size + 17)  # four columns by item, 5 scores and 12 totals of a user
         kernels.add_repeats(user, place, r, p, self.means, self.effects, later, least, scratch, *sums)
 
@@ -142,6 +144,7 @@ class RepeatSums:
         sizes = np.diff(np.append(starts, n))
         ends = np.repeat(np.append(starts[1:], n), sizes)
         following = np.arange(1, n + 1)
+        # Sums of windows are differences of a running sum, in which centred rewards cause smaller rounding errors.
         running = np.append(0.0, np.cumsum(reward - reward.mean()))
         later = running[np.minimum(following + WITHIN, ends)] - running[following]
         followed = following < ends
@@ -206,16 +209,17 @@ class RepeatSums:
         Args:
             which: 0 for showings in any earlier row, 1 for those in the row before.
         """
-        moved = self.score(which) / MOVED
-        tired = self.ratio(which)[1] / TIRED
-        both_up = min(moved, tired) > 1.0
-        both_down = max(moved, tired) < -1.0
+        # Both tests in units of the number of standard errors that proves an effect.
+        randomisation_test = self.score(which) / MOVED
+        double_ratio_test = self.ratio(which)[1] / TIRED
+        both_up = min(randomisation_test, double_ratio_test) > 1.0
+        both_down = max(randomisation_test, double_ratio_test) < -1.0
         return min(self.counts[:2]) >= LEAST_REPEATS and (both_up or both_down)
 
     @property
     def lasting_score(self) -> float:
         """The effect of the item shown on the rewards of the user's next rows, in standard errors."""
-        return (self.score(3) + self.score(4)) / math.sqrt(2.0)
+        return sum(self.score(column) for column in _LASTING) / math.sqrt(2.0)  # two independent halves of the users
 
     @property
     def copied_score(self) -> float:
@@ -226,7 +230,8 @@ class RepeatSums:
         causes no excess. If hardly any rows are apart, the share of rewarded rows of the log is subtracted instead,
         but only if items follow themselves more often than their propensities say.
         """
-        if self.counts[3] < FEWEST_PAIRS:
+        shown_before, first_shown, rewarded, pairs_near, rows_with_pair_apart = self.counts
+        if pairs_near < FEWEST_PAIRS:
             return 0.0
         both_near, all_near, both_far, all_far = self.totals[2].tolist()
         share = both_near / all_near
@@ -236,10 +241,10 @@ class RepeatSums:
         # Derivatives of share - other by the four sums (delta method).
         far = max(all_far, 1e-300)
         slope = np.array([1.0 / all_near, -share / all_near, -1.0 / far, other / far])
-        if self.counts[4] < FEWEST_PAIRS:
-            other = float(self.counts[2] / self.counts[:2].sum())
+        if rows_with_pair_apart < FEWEST_PAIRS:
+            other = float(rewarded / (shown_before + first_shown))
             slope[2:] = 0.0
-            if self.score(2) <= COPIED:
+            if self.score(_IN_A_ROW) <= COPIED:
                 return 0.0
         if share < other + ALIKE:
             return 0.0

@@ -290,8 +290,8 @@ class Dot:
 def room_for(dots: Sequence[Dot]) -> Axis:
     """Make an axis with room for all dots, and for their intervals up to half the spread of the dots to either side.
 
-    Longer intervals are cut, so that one wide interval does not squeeze all dots together. The axis begins at 0 or above
-    if no number is negative.
+    Longer intervals are cut, so that one wide interval does not squeeze all dots together. The axis begins at 0 or
+    above if no number is negative.
     """
     numbers = [number for dot in dots for number in dot.numbers()] or [0.0, 1.0]
     low = min(numbers)

@@ -195,11 +195,11 @@ def _terminal_line(row: Row) -> Line:
     """Format a row of the summary as a line of the terminal's table."""
     right = _format_count(row, row["best"], row["indistinguishable"])
     return Line(
-        _full_title(row),
-        _format_count(row, row["decides"]),
-        _format_loss(row["cost_decided"]),
-        right,
-        _format_loss(row["cost_share"]),
+        protocol=_full_title(row),
+        decides=_format_count(row, row["decides"]),
+        loss_there=_format_loss(row["cost_decided"]),
+        right=right,
+        loss=_format_loss(row["cost_share"]),
     )
 
 
