@@ -130,6 +130,7 @@ def refute(
     clusters = Clusters.of(cluster, log.reward.size)
     if not np.sum(log.weight) > 0.0:
         raise UserError("the target takes none of the logged actions: nothing can be refuted. Log with exploration")
+    # Collected first, because the level of each test depends on their number.
     runs: dict[str, Refuter] = {"halves": lambda rows: halves(rows, time)}
     proved: list[Finding] = []
     if refit is not None:
@@ -250,6 +251,7 @@ def earlier_rewards(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     the mean of the statistic is not 0, because each row's own reward is among the permuted ones.
     """
     assert rows.clusters is not None
+    # 0 without an earlier row, 1 after a reward up to the mean, 2 after one above it.
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
     score = shown_items.score(rows, before)
     if score > 0.0:
@@ -267,7 +269,7 @@ def tastes(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     liked = rows.reward > float(np.mean(rows.reward))
     order = np.argsort(-np.bincount(shown_items.item[liked], minlength=shown_items.n_items), kind="stable")
     rank = np.argsort(order)
-    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown_items.item], -1)
+    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown_items.item], -1)  # -1: the row shows no taste
     score = shown_items.score(rows, last_from_0(taste, rows.clusters) + 1)
     if score > 0.0:
         return Finding("tastes", CAUTION, score, score=score)
@@ -303,7 +305,7 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
     when: NDArray[Any] = np.arange(n)
     if time is not None:
         when = finite_column(time, "time", n)
-    late = when >= np.sort(when)[n // 2]
+    late = when >= np.sort(when)[n // 2]  # from the median on
     early_sum, late_sum = (float(np.sum(rows.weight[part])) for part in (~late, late))
     if min(early_sum, late_sum) <= 0.0:
         return None
@@ -314,6 +316,7 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
     early_parts = -(rows.reward - early_value) / early_sum
     parts = rows.weight * np.where(late, late_parts, early_parts) * n
     step = n * float(np.max(rows.weight)) * float(np.ptp(rows.reward)) / min(early_sum, late_sum)
+    # The parts have mean 0, so their limits are the distances from the change to its limits.
     _, less, more = rows.limits(parts, float(n), step)
     change = late_value - early_value
     low = change + less
@@ -338,19 +341,20 @@ def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Findin
     Returns:
         The finding; None if no gain over the logging policy is proved.
     """
-    leads = []
+    from scipy.special import stdtrit
+
+    # Estimated gains over the logging policy, whose weight is 1 in each row.
+    gains = []
     for number in range(REFITS):
         r = permuted(rows.reward, seed, number)
         t = column(refit(r), "target of refit", rows=r.size)
-        leads.append(float(np.mean((t / propensity - 1.0) * (r - float(np.mean(r))))))
-    lead = float(np.mean(leads))
-    error = float(np.std(leads, ddof=1)) / math.sqrt(REFITS)
-    from scipy.special import stdtrit
-
-    least = lead - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
+        gains.append(float(np.mean((t / propensity - 1.0) * (r - float(np.mean(r))))))
+    gain = float(np.mean(gains))
+    error = float(np.std(gains, ddof=1)) / math.sqrt(REFITS)
+    least = gain - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
     if least <= 0.0:
         return None
-    return Finding("refit", GRAVE, lead, lead=lead)
+    return Finding("refit", GRAVE, gain, lead=gain)
 
 
 def permuted(reward: Floats, seed: int, number: int) -> Floats:
@@ -511,13 +515,13 @@ class ItemSums:
                 is not known, and then a mean below 1 proves nothing.
         """
         low, high = self.limits(1.0 - (1.0 - STRICT) / max(self.x.size, 1), propensity_min)
-        # Factor by which an item is proved too frequent, or too rare.
-        off = np.maximum(low, 1.0 / np.maximum(high, 1e-300))
-        if not np.any(off > 1.0):
+        # Factor by which an item is proved too frequent, or too rare; 1e-300 avoids a division by 0.
+        proved_factor = np.maximum(low, 1.0 / np.maximum(high, 1e-300))
+        if not np.any(proved_factor > 1.0):
             return []
-        place, item = np.unravel_index(int(np.argmax(off)), off.shape)
+        place, item = np.unravel_index(int(np.argmax(proved_factor)), proved_factor.shape)
         mean = float(self.x[place, item] / self.rows[place])
-        wrong_items = int(np.count_nonzero((off > 1.0).any(axis=0)))
+        wrong_items = int(np.count_nonzero((proved_factor > 1.0).any(axis=0)))
         return [self._finding(int(place), item, mean, wrong_items)]
 
     def limits(self, level: float, propensity_min: float | None = None) -> tuple[Floats, Floats]:
@@ -545,6 +549,7 @@ class ItemSums:
             second = self.xx[place] - 2.0 * means * self.xl[place] + means**2 * self.ll[place]
             # One more user could add the largest weight in all of the rows, because one draw may hold for all of them.
             up = heaviest * float(self.longest[place]) / n
+            # Without a least propensity, a mean below 1 proves nothing and needs no limits.
             for item in np.flatnonzero((means > 1.0) | (propensity_min is not None)):
                 mean = float(means[item])
                 variance = max(float(second[item]), 0.0) / n**2 * factor
@@ -562,10 +567,9 @@ class ItemSums:
             wrong: number of items that are proved wrong.
         """
         mean_text, expected_text = told_apart(mean, 1.0)
+        where = {}
         if self.column:
             where = {"says": "level", "name": self.column, "level": self.levels[place]}
-        else:
-            where = {}
         if mean > 1.0:
             expected_text = f"{expected_text} at most"
         of_items = {"item": self.items[item], "wrong": wrong, "items": self.items.size}

@@ -322,7 +322,8 @@ def click_facts(log: SlateLog, level: float) -> ClickFacts:
     """
     if log.action is None or log.slate_size < 2:
         return ClickFacts()
-    clicks_level, below_level = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
+    clicks_level = 1.0 - CLICKS * (1.0 - level)
+    below_level = 1.0 - BELOW * (1.0 - level)
     propensity = log.logging.get("marginal")
     logging_down = log.logging.get("cumulative")
     target_down = log.targets.get("cumulative")
@@ -356,6 +357,7 @@ def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) 
     reward = log.reward
     n = reward.size
     position = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
+    # Item effects are removed by centring position and reward at the item's weighted means.
     item_weight, *item_sums = (np.bincount(action, weight * x) for x in (np.ones(n), position, reward))
     mean_position, mean_reward = (
         np.divide(x, item_weight, out=np.zeros_like(x), where=item_weight > 0.0)[action] for x in item_sums
@@ -421,30 +423,36 @@ def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
     following = _next_slates(log)
     excess = _above_usual(log)
     n, k = shown_items.shape
-    has_next = following != np.arange(n)
+    has_next = following != np.arange(n)  # a user's only slate is followed by itself
+    # Of this slate: True in rows below a click.
     below_click = np.zeros((n, k), bool)
     below_click[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
     below_click &= has_next[:, None]
     shown_next = shown_items[following]
     excess_next = excess[following]
+    # Of the next slate: True if the item is above the same position in this slate.
     stands_above = np.stack([(shown_next[:, j, None] == shown_items[:, :j]).any(1) for j in range(k)], axis=1)
     compared = below_click & ~stands_above
-    weighted = below_click * _place_weights(log)
+    weights = below_click * _place_weights(log)
+    # By position: numbers of rows, and sums of weights.
     rows = below_click.sum(0)
-    sums = weighted.sum(0)
+    weight_sums = weights.sum(0)
     rows_next = compared.sum(0)
     # Positions are left out if the effective number of rows is small, as for items that are hardly ever shown below
     # those above them.
-    enough = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
+    enough = (rows_next > 0) & (weight_sums**2 >= FEW_ESS * (weights**2).sum(0)) & (weight_sums > 0.0)
     if not enough.any():
         return None
-    sums = np.where(enough, sums, 1.0)
+    # 1 avoids 0 / 0 at positions that are left out.
+    weight_sums = np.where(enough, weight_sums, 1.0)
     rows_next = np.where(enough, rows_next, 1.0)
     total = float(rows[enough].sum())
-    rate = (excess * weighted).sum(0) / sums
+    rate = (excess * weights).sum(0) / weight_sums
     rate_next = (excess_next * compared).sum(0) / rows_next
     effect = float(((rate - rate_next) * rows)[enough].sum()) / total
-    parts = enough * rows * (weighted * (excess - rate) / sums - compared * (excess_next - rate_next) / rows_next)
+    # Influence of each row on the effect, an average over positions weighted by rows, times n k / total.
+    influence = weights * (excess - rate) / weight_sums - compared * (excess_next - rate_next) / rows_next
+    parts = enough * rows * influence
     return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
 
 
@@ -464,10 +472,11 @@ def _place_weights(log: SlateLog) -> Floats:
 def _next_slates(log: SlateLog) -> Ints:
     """Return (S,) the number of the user's next slate; after a user's last slate, that of the first."""
     user = log.clusters.dense()[0][:: log.slate_size]
-    order = np.argsort(user, kind="stable")
+    order = np.argsort(user, kind="stable")  # slates of a user together, in the order of the log
     starts = user_starts(user[order])
+    ends = np.r_[starts[1:], user.size] - 1
     after = np.roll(order, -1)
-    after[np.r_[starts[1:], user.size] - 1] = order[starts]
+    after[ends] = order[starts]  # each user's last slate is followed by the first
     following = np.empty(user.size, np.int64)
     following[order] = after
     return following

@@ -480,7 +480,6 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     bounds = Bounds.of(target_policy, facts)
     support = Support.of(target_policy, facts.supports, level)
     baseline_support = Support.of(baseline_policy, facts.supports, level)
-    value = pair.value
     same = pair.differing == 0
     gap = 0.0 if same else _gap(support, bounds)
     baseline_gap = 0.0 if same else _gap(baseline_support, bounds)
@@ -495,8 +494,8 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     low = min(max(low, -bounds.ceiling), bounds.ceiling)
     high = max(min(high, bounds.ceiling), -bounds.ceiling)
     if not evidence.get("value_outside"):  # the interval includes the value, unless it is proved biased
-        low = min(low, value)
-        high = max(high, value)
+        low = min(low, pair.value)
+        high = max(high, pair.value)
     diagnostics = replace(
         _diagnostics(target_policy, bounds, sampling, clip),
         sampling_low=sampling.low,
@@ -515,7 +514,7 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     baseline_diagnostics = _diagnostics(baseline_policy, bounds, sampling, clip)
     of_baseline = Evidence(baseline_diagnostics, baseline_policy, baseline_support, same=True, **common)
     return Estimate(
-        value=value,
+        value=pair.value,
         low=low,
         high=high,
         level=level,
