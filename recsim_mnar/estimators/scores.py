@@ -259,10 +259,10 @@ def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) 
             "estimator 'mips' needs the group's probability under both policies: give group_target and group_propensity"
         )
     names = "reward", "group_propensity", "group_target"
-    chance = column(group_propensity, names[1], rows=rows.reward.size)
-    # A group's probability is a sum, which may exceed 1 by rounding errors.
-    chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)
-    of_groups = Rows.of(rows.reward, chance, group_target, names=names)
+    propensity = column(group_propensity, names[1], rows=rows.reward.size)
+    # A group's probability is a sum, which may exceed 1 by rounding errors; larger values are refused below.
+    propensity = np.where(propensity <= HIGHEST_TARGET, np.minimum(propensity, 1.0), propensity)
+    of_groups = Rows.of(rows.reward, propensity, group_target, names=names)
     assumption = Finding("embedding", CAUTION, 1.0)
     return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(assumption,))
 
@@ -281,6 +281,7 @@ def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
     product = rows.weight * rows.weight - rows.weight
     fold_numerators = np.bincount(fold, product * rows.reward, n_folds)
     fold_denominators = np.bincount(fold, product, n_folds)
+    # Sums over the other folds: the total minus those of the fold.
     numerators = fold_numerators.sum() - fold_numerators
     denominators = fold_denominators.sum() - fold_denominators
     beta = np.divide(numerators, denominators, out=np.zeros(n_folds), where=denominators != 0.0)
@@ -394,7 +395,8 @@ class EstimatorInfo:
 
 def _info(name: str, title: str, source: str, scores: Callable[..., Scores], **more: Any) -> EstimatorInfo:
     """Make the record of an estimator's function, reading its parameters from the signature after ``rows``."""
-    options = [p for p in list(inspect.signature(scores).parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
+    parameters = list(inspect.signature(scores).parameters.values())
+    options = [p for p in parameters[1:] if p.kind is not p.VAR_KEYWORD]  # without the first one, rows
     required = tuple(p.name for p in options if p.default is p.empty)
     optional = tuple(p.name for p in options if p.default is not p.empty)
     return EstimatorInfo(name, title, source, scores, requires=required, takes=optional, **more)

@@ -548,7 +548,7 @@ class LeftOut:
             return down * missing + added * up, up * missing + added * down
 
         def lost(name: str, largest: float, one_more: float) -> float:
-            """Bound the mean of (w - u)+ times a factor, which is at most ``largest``, and ``one_more`` in one more row."""
+            """Bound the mean of (w - u)+ times a factor: at most ``largest``, and ``one_more`` in one more row."""
             if largest <= 0.0:
                 return 0.0
             if supported:
