@@ -26,11 +26,11 @@ from recsim_mnar.report.template import (
     MOST_BYTES,
     anchor,
     downloads_of,
-    explained,
     grid,
+    join_downloads,
+    link_terms,
     of_comparison,
-    together,
-    unbroken,
+    with_no_break_spaces,
     words,
 )
 from recsim_mnar.studies.result import Study
@@ -206,7 +206,7 @@ def test_a_known_recommender_has_one_colour_on_all_pages():
 
 
 def test_no_line_ends_within_a_number():
-    assert unbroken("95 % of [.1, .25], [3%, 56%] and a, b") == (
+    assert with_no_break_spaces("95 % of [.1, .25], [3%, 56%] and a, b") == (
         "95\N{NO-BREAK SPACE}% of [.1,\N{NO-BREAK SPACE}.25], [3%,\N{NO-BREAK SPACE}56%] and a, b"
     )
 
@@ -214,8 +214,8 @@ def test_no_line_ends_within_a_number():
 def test_a_recommenders_name_is_explained_where_a_table_has_it_and_not_in_other_text():
     known = {"random": "any item", "log": "a table"}
     text = "<main><p>random, at random</p>{}<dl>\n</dl></main>"
-    assert "<a" not in explained(text.format(""), known)
-    found = explained(text.format('<th scope="row">random</th>'), known)
+    assert "<a" not in link_terms(text.format(""), known)
+    found = link_terms(text.format('<th scope="row">random</th>'), known)
     assert re.findall(r">([^<]*)</a>", found) == ["random"]
     assert "at random" in found
 
@@ -225,7 +225,7 @@ def test_a_word_is_explained_once_in_each_part_and_never_in_a_chart_or_a_command
     page += "<div>clip</div></div><p>clips</p><dl>\n"
     known = {"clip": "the largest weight", "log": "a table"}
     glossary = "".join(f'<dt id="{anchor(name)}">{name}</dt><dd>{text}</dd>\n' for name, text in known.items())
-    found = explained(f"{page}{glossary}</dl></main>", known)
+    found = link_terms(f"{page}{glossary}</dl></main>", known)
     link = '<a class="term" href="#word-clip" title="the largest weight">clip</a>'
     assert found.startswith(f"<title>clip</title><main><p>The {link}, a clip.</p><h2>{link}</h2><pre>clip</pre>")
     assert found.count("<a ") == 2
@@ -268,8 +268,8 @@ def test_what_would_make_the_page_heavy_is_left_out():
     assert downloads_of("rows", []) == []
     large = downloads_of("large", [{"name": "x" * (MOST_BYTES - 30_000)}])
     small = downloads_of("small", rows[:10])
-    assert together(large, large, small, small) == [*large, *small, *small]
-    assert sum(len(file.href) for file in together(large, large, small)) < 2_000_000
+    assert join_downloads(large, large, small, small) == [*large, *small, *small]
+    assert sum(len(file.href) for file in join_downloads(large, large, small)) < 2_000_000
 
 
 def test_the_command_for_more_is_one_that_the_shell_reads_back():

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import estimate_columns
-from recsim_mnar.answers.weights import Segments, Weights
+from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.facts import Stated
@@ -196,7 +196,8 @@ def refused(setting: Setting, logs: int) -> dict[str, Any]:
             segments = segments_of(make(log, draw))
             for place, action in enumerate((log["item"], None)):
                 try:
-                    Weights(log["clicks"], log["p"], users, {"new": log["new"]}, {}, action, stated).refuse(segments)
+                    test = SegmentTest(log["clicks"], log["p"], users, {"new": log["new"]}, {}, action, stated)
+                    test.refuse(segments)
                 except UserError:
                     counts[name][place] += 1
     shares = {name: [count / logs for count in both] for name, both in counts.items()}

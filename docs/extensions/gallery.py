@@ -29,7 +29,7 @@ from recsim_mnar.protocols.comparison import Comparison, Setting
 from recsim_mnar.protocols.interactions import LEAD, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.protocols.scoreboard import Column, Scoreboard, scoreboard
-from recsim_mnar.report.charts import Axis, Dot, Unit, drawn, room_for
+from recsim_mnar.report.charts import Axis, Dot, Unit, render_chart, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.page import board_caption, write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
@@ -204,12 +204,12 @@ def _hero_panel(board: Scoreboard, column: Column, known: Column | None, axis: A
     for i, name in enumerate(board.agents):
         dot, cell = _hero_dot(column, name, known), column.cells[name]
         text = f'<text x="{PANEL + NUMBER}" y="20" text-anchor="end">{escape(cell.text)}</text>'
-        inner = drawn("grid", axis) + drawn("marks", dot, axis) + text
+        inner = render_chart("grid", axis) + render_chart("marks", dot, axis) + text
         parts.append(
             f'<svg class="i{i}" x="{x}" y="{104 + ROW * i}" width="{PANEL}" height="{ROW}" overflow="visible">'
             f"{inner}</svg>"
         )
-    ticks = drawn("labels", axis, Unit(bare=True), 14)
+    ticks = render_chart("labels", axis, Unit(bare=True), 14)
     parts.append(f'<svg class="dim" x="{x}" y="{bottom}" width="{PANEL}" height="20" overflow="visible">{ticks}</svg>')
     return parts
 

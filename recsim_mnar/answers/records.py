@@ -31,7 +31,7 @@ from recsim_mnar.answers.sentence import (
     tolerated,
     with_tolerance,
 )
-from recsim_mnar.answers.weights import THIN, Segments, Weights, weight_tolerance
+from recsim_mnar.answers.weights import THIN, Segments, SegmentTest, weight_tolerance
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.facts import PRECISION, Facts
@@ -54,8 +54,8 @@ def segment_title(records: Sequence[Record]) -> str:
     """Describe how many segments there are, and the joint coverage of their intervals."""
     first = records[0]
     n = len({record["segment"] for record in records})
-    of_all = f"{100 * first['level_of_all']:g} %"
-    return f"By {first['by']}: {n} segments; all {first['intervals']} intervals hold at once with {of_all}"
+    coverage = f"{100 * first['level_of_all']:g} %"
+    return f"By {first['by']}: {n} segments; all {first['intervals']} intervals hold at once with {coverage}"
 
 
 def segment_lines(records: Sequence[Record]) -> list[str]:
@@ -78,7 +78,7 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
         by_direction: dict[str, list[str]] = {"earns less": [], "looks worse": []}
         for record in group:
             by_direction.setdefault(_direction(record), []).append(segment_label(record))
-        undecided = by_direction.pop("", [])
+        undecided = by_direction.pop("", [])  # "" is the direction of an interval that includes 0
         target = target_of(group[0])
         than = f"than {baseline_of(group[0])} in"
         clauses = [
@@ -141,7 +141,8 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
                 messages = by_reason.setdefault((finding["level"], finding["code"]), {})
                 messages.setdefault(segment_label(record), finding["message"])
     lines = []
-    for (level, _), messages in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
+    gravest_first = sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0]))
+    for (level, _), messages in gravest_first:
         names = list(messages)
         example = f" (in {names[0]})" if len(names) > 1 else ""
         lines.append(f"{LEVEL_WORDS[level]} ({', '.join(names)}): {messages[names[0]]}{example}.")
@@ -150,7 +151,7 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
 
 # -------------------------------------------------------------------------------------------------------------- records
 
-Answering = Callable[..., Estimate | None]
+EstimateFunction = Callable[..., Estimate | None]
 """Function (policy, estimator, *, level) that estimates; None if that estimator cannot be computed for the policy."""
 
 UNSUPPORTED = "_unsupported"
@@ -192,7 +193,7 @@ def estimate_columns(
     """
     rows = PolicyRows(log, **of_rows)
     to_estimate = rows.question(targets, estimators, level)
-    records = records_of(to_estimate, rows.value, rows.apart)
+    records = records_of(to_estimate, rows.value, rows.difference_from_baseline)
     if segments is not None:
         records += rows.by_segment(segments, action, to_estimate, records)
     return records
@@ -234,12 +235,12 @@ class PolicyRows:
 
     @cached_property
     def logged(self) -> frozenset[str]:
-        """The names in ``log.others`` of the policy that logged the rows."""
+        """The names, in ``log.others``, of the policy that logged the rows: of columns equal to the propensities."""
         if self.today is not None:
             return frozenset(self.today)
         return frozenset(name for name, values in self.log.others.items() if values is self.log.propensity)
 
-    def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> Asked:
+    def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> EstimateRequest:
         """Return the request to estimate targets and baseline, and the targets' differences from the baseline."""
         policies = list(targets)
         compared = []
@@ -247,7 +248,7 @@ class PolicyRows:
             if self.baseline not in targets:
                 policies.append(self.baseline)
             compared = [name for name in targets if name != self.baseline]
-        return Asked(
+        return EstimateRequest(
             policies=policies,
             estimators=estimators,
             level=level,
@@ -255,7 +256,7 @@ class PolicyRows:
             compared=compared,
             today=self.logged,
             made=self.made,
-            off_by=self._tolerance,
+            tolerance=self._tolerance,
         )
 
     def _tolerance(self, name: str, **ends: Any) -> float:
@@ -276,7 +277,7 @@ class PolicyRows:
             return np.zeros(len(self.log.reward))
         return None
 
-    def most(self, *names: str) -> float | None:
+    def _largest_probability(self, *names: str) -> float | None:
         """Return the largest probability that any of the policies, except the logging one, gives any action.
 
         Returns None if that is unknown for one of them, or if only the logging policy is named.
@@ -321,24 +322,24 @@ class PolicyRows:
             model = self.models.get(name)
             if self.models and model is None:
                 return None
-        facts = replace(self.facts, unsupported=self._missing_mass(name), target_max=self.most(name))
+        facts = replace(self.facts, unsupported=self._missing_mass(name), target_max=self._largest_probability(name))
         options = {"model": model, "interval": self.interval, "precision": self.precision}
         return self._call(estimate_value, estimator, facts, level, self.log.others[name], **options)
 
-    def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
+    def difference_from_baseline(self, name: str, estimator: str, *, level: float) -> Estimate:
         """Estimate the value of a policy minus that of the baseline."""
         assert self.baseline is not None
         facts = replace(
             self.facts,
             unsupported=self._missing_mass(name),
             baseline_unsupported=self._missing_mass(self.baseline),
-            target_max=self.most(name, self.baseline),
+            target_max=self._largest_probability(name, self.baseline),
         )
         policies = self.log.others
         return self._call(difference, estimator, facts, level, policies[name], policies[self.baseline])
 
-    def part(self, rows: Ints) -> PolicyRows:
-        """Return the rows with these numbers (m,), as a log of their own.
+    def select(self, rows: Ints) -> PolicyRows:
+        """Return the rows with the row numbers ``rows`` (m,), as a separate log.
 
         The names of the logging policy are passed on, because copied columns are not the column of propensities.
         """
@@ -355,7 +356,7 @@ class PolicyRows:
             numbers=np.asarray(log.numbers)[rows],
         )
         if facts.reward_limit is not None:
-            facts = replace(facts, reward_limit=_at(facts.reward_limit, rows))
+            facts = replace(facts, reward_limit=_select(facts.reward_limit, rows))
         elif np.isin(log.reward, _CLICKS).all():
             # The whole log shows that rewards are clicks; a segment without a click does not.
             least, most = _CLICKS
@@ -366,22 +367,22 @@ class PolicyRows:
         return replace(
             self,
             log=columns,
-            models={name: (_at(logged, rows), _at(mean, rows)) for name, (logged, mean) in self.models.items()},
+            models={name: (_select(logged, rows), _select(mean, rows)) for name, (logged, mean) in self.models.items()},
             missing={name: values[rows] for name, values in self.missing.items()},
             facts=facts,
-            weights=_at(self.weights, rows),
+            weights=_select(self.weights, rows),
             today=self.logged,
         )
 
     def by_segment(
-        self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
+        self, segments: Segments, action: Ints | None, request: EstimateRequest, records: Sequence[Record]
     ) -> list[Record]:
         """Estimate each segment by the leading estimators of all rows, with intervals that hold jointly.
 
         Args:
             segments: rows of each segment.
             action: (n,) numbers of the items shown; None if they are not known.
-            asked: request that ``records`` answer; all intervals of segments hold jointly at its level.
+            request: request that ``records`` answer; all intervals of segments hold jointly at its level.
             records: records of all rows.
 
         Raises:
@@ -389,9 +390,9 @@ class PolicyRows:
         """
         log = self.log
         leaders = [record for record in records if record["leads"]]
-        targets = {name: log.others[name] for name in asked.policies if name not in self.logged}
+        targets = {name: log.others[name] for name in request.policies if name not in self.logged}
         if self.weights is None:
-            weights = Weights(
+            weights = SegmentTest(
                 reward=log.reward,
                 propensity=log.propensity,
                 users=log.cluster,
@@ -402,21 +403,22 @@ class PolicyRows:
             )
             weights.refuse(segments)
         n_intervals = len(segments.names) * len(leaders)
-        level = level_of_best(asked.level, n_intervals)
+        level = level_of_best(request.level, n_intervals)
         estimated = []
         for value, rows in segments:
-            part = self.part(rows)
+            part = self.select(rows)
             segment_keys = {"leads": False, "by": segments.column, "segment": value}
-            segment_keys |= {"intervals": n_intervals, "level_of_all": asked.level}
+            segment_keys |= {"intervals": n_intervals, "level_of_all": request.level}
             for total in leaders:
-                estimate_policy = part.apart if "baseline" in total else part.value
+                estimate_policy = part.difference_from_baseline if "baseline" in total else part.value
                 estimate = estimate_policy(target_of(total), total["estimator"], level=level)
                 assert estimate is not None
-                estimate = with_adaptive_findings(estimate, asked.made, *subject(total))
+                estimate = with_adaptive_findings(estimate, request.made, *subject(total))
                 findings = [Finding.from_dict(finding) for finding in total["findings"]]
                 # Propensities that are wrong in the whole log are wrong in each segment.
-                wrong = [f for f in findings if f.code == "propensities" and f.level != "trust"]
-                record = _record(total["policy"], part._without_thin_interval(estimate.with_findings(wrong)))
+                wrong_propensities = [f for f in findings if f.code == "propensities" and f.level != "trust"]
+                estimate = part._without_thin_interval(estimate.with_findings(wrong_propensities))
+                record = _record(total["policy"], estimate)
                 policy_keys = {key: total[key] for key in _POLICY_KEYS if key in total}
                 estimated.append(record | policy_keys | segment_keys)
         return estimated
@@ -429,9 +431,10 @@ class PolicyRows:
         facts = estimate.diagnostics
         if facts.users >= THIN:
             return estimate
-        bounded = self.facts.reward_max is not None or self.facts.reward_limit is not None
+        # Rewards have a known lower bound, but not always an upper one: facts.reward_max may be just the log's largest.
+        has_upper_bound = self.facts.reward_max is not None or self.facts.reward_limit is not None
         low = facts.reward_min
-        high = facts.reward_max if bounded else np.inf
+        high = facts.reward_max if has_upper_bound else np.inf
         if facts.value_baseline is not None:  # a difference of two values in [low, high]
             high -= low
             low = -high
@@ -443,7 +446,7 @@ class PolicyRows:
         )
 
 
-def _at(values: Any, rows: Ints) -> Any:
+def _select(values: Any, rows: Ints) -> Any:
     """Select rows of a column that may be None."""
     if values is None:
         return None
@@ -451,7 +454,7 @@ def _at(values: Any, rows: Ints) -> Any:
 
 
 @dataclass(frozen=True)
-class Asked:
+class EstimateRequest:
     """Request for estimates: policies, estimators and comparisons, independent of how the rows are read.
 
     Attributes:
@@ -462,9 +465,9 @@ class Asked:
         compared: names of the policies whose differences from the baseline are estimated.
         today: names of the policy that logged the rows.
         made: provenance of the log.
-        off_by: function that computes a policy's propensity tolerance from the rows; None if no rows are in memory.
-        differing: names of the estimators that can estimate differences; empty for decisions on single items, whose
-            estimators say so themselves.
+        tolerance: function that computes a policy's propensity tolerance from the rows; None if no rows are in memory.
+        difference_estimators: names of the estimators that can estimate differences; empty for decisions on single
+            items, whose estimators have an attribute for it.
     """
 
     policies: Sequence[str]
@@ -474,13 +477,13 @@ class Asked:
     compared: Sequence[str] = ()
     today: Collection[str] = ()
     made: Mapping[str, Any] = field(default_factory=dict)
-    off_by: ByRows | None = None
-    differing: Collection[str] = ()
+    tolerance: ByRows | None = None
+    difference_estimators: Collection[str] = ()
 
-    def differs(self, estimator: str) -> bool:
+    def has_difference(self, estimator: str) -> bool:
         """Return whether an estimator can estimate the difference of two policies."""
-        if self.differing:
-            return estimator in self.differing
+        if self.difference_estimators:
+            return estimator in self.difference_estimators
         return check_name(estimator).in_blocks
 
     def role(self, name: str, compared_with: str | None) -> str:
@@ -499,65 +502,67 @@ class Asked:
         return "target"
 
 
-def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
+def records_of(
+    request: EstimateRequest, value: EstimateFunction, difference_from_baseline: EstimateFunction | None = None
+) -> list[Record]:
     """Estimate policies and differences, and return one record per policy and estimator, then per difference.
 
     Args:
-        asked: policies, comparisons and estimators.
+        request: policies, comparisons and estimators.
         value: function (policy, estimator, *, level) that estimates a policy's value; None if the estimator cannot.
-        apart: function with the same arguments that estimates the difference from the baseline; None if there is no
-            baseline.
+        difference_from_baseline: function with the same arguments that estimates the difference from the baseline; None
+            if there is no baseline.
 
     Returns:
         Records. The best of several policies has ``best_of``: interval and verdict at a level corrected for the choice.
     """
-    pairs: list[tuple[str, str | None, Any]] = [(name, None, value) for name in asked.policies]
-    pairs += [(name, asked.baseline, apart) for name in asked.compared]
+    pairs: list[tuple[str, str | None, Any]] = [(name, None, value) for name in request.policies]
+    pairs += [(name, request.baseline, difference_from_baseline) for name in request.compared]
     records: list[Record] = []
     functions: dict[tuple[str, str | None], Any] = {}
     for name, baseline, estimate_policy in pairs:
         policy = name if baseline is None else f"{name} - {baseline}"
         functions[policy, baseline] = functools.partial(estimate_policy, name)
-        for estimator in asked.estimators:
-            if baseline is not None and not asked.differs(estimator):
+        for estimator in request.estimators:
+            if baseline is not None and not request.has_difference(estimator):
                 continue
-            estimate = estimate_policy(name, estimator, level=asked.level)
+            estimate = estimate_policy(name, estimator, level=request.level)
             if estimate is None:
                 continue
-            estimate = with_adaptive_findings(estimate, asked.made, name, baseline)
-            today = (baseline or name) in asked.today
+            estimate = with_adaptive_findings(estimate, request.made, name, baseline)
+            today = (baseline or name) in request.today
             record = _record(policy, estimate)
-            record |= {"target": name, "today": today, "role": asked.role(name, baseline)}
+            record |= {"target": name, "today": today, "role": request.role(name, baseline)}
             if baseline is not None:
                 record |= {"baseline": baseline, "baseline_kind": "policy"}
             if today:
                 record["baseline_kind"] = kind_of_log(estimate.numbers())
             records.append(record)
-    records = [with_tolerance(record, asked.off_by) for record in leading(records)]
-    _add_best_of(records, asked, functions)
+    records = [with_tolerance(record, request.tolerance) for record in leading(records)]
+    _add_best_of(records, request, functions)
     return records
 
 
 def _add_best_of(
-    records: Sequence[Record], asked: Asked, functions: Mapping[tuple[str, str | None], Answering]
+    records: Sequence[Record], request: EstimateRequest, functions: Mapping[tuple[str, str | None], EstimateFunction]
 ) -> None:
     """Add ``best_of`` to the record of the best policy, in place, if it was chosen from several.
 
     Args:
         records: records of all policies and differences.
-        asked: request that they answer.
+        request: request that they answer.
         functions: function (estimator, *, level) that estimates each policy, by its name and that of the baseline.
     """
     best = best_record(records)
     number = len(candidates(records))
     if best is None or number <= 1:
         return
-    level = level_of_best(asked.level, number)
+    level = level_of_best(request.level, number)
     estimate = functions[best["policy"], best.get("baseline")](best["estimator"], level=level)
     assert estimate is not None
-    estimate = with_adaptive_findings(estimate, asked.made, *subject(best))
+    estimate = with_adaptive_findings(estimate, request.made, *subject(best))
     ends = {"policies": number, "level": level, "low": estimate.low, "high": estimate.high}
-    best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
+    best["best_of"] = ends | tolerated(best | ends, request.tolerance) | estimate.verdict.to_dict()
 
 
 def baseline_column(baseline: str, columns: Sequence[str], propensity: str) -> str:
@@ -642,18 +647,18 @@ class Reason:
         level: level of the verdict, "caution" or "do_not_use".
         message: finding in words.
         action: advice in words.
-        of: names of the policies that it concerns.
+        policies: names of the policies that it concerns.
     """
 
     level: str
     message: str
     action: str
-    of: tuple[str, ...]
+    policies: tuple[str, ...]
 
     @property
     def line(self) -> str:
         """The reason in one line for a person."""
-        policies = ", ".join(self.of)
+        policies = ", ".join(self.policies)
         action = f"{self.action[:1].upper()}{self.action[1:]}"
         return f"{LEVEL_WORDS[self.level]} ({policies}): {self.message}. {action}."
 
@@ -667,8 +672,8 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
     by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
         for finding in record["findings"]:
-            said_elsewhere = lacks(record) and finding["code"] in (*GAPS, "wide_interval")
-            if finding["level"] != "trust" and not said_elsewhere:
+            in_other_sentence = lacks(record) and finding["code"] in (*GAPS, "wide_interval")
+            if finding["level"] != "trust" and not in_other_sentence:
                 by_policy.setdefault((target_of(record), finding["code"]), (record, finding))
     labels: dict[tuple[str, str, str], list[str]] = {}
     for record, finding in by_policy.values():
@@ -702,7 +707,7 @@ def level_of_best(level: float, k: int) -> float:
 
 
 def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
-    """Return the finding that users depend on each other, if the logging policy learned from all users.
+    """Return the finding that users are not independent, if the logging policy learned from all users; else [].
 
     Args:
         provenance: provenance of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
@@ -715,17 +720,17 @@ def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
 
 
 def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | None]) -> list[Finding]:
-    """Return the finding that a policy was fitted on users of the log that it is evaluated on, if it was.
+    """Return the finding that a policy is evaluated on users that it was fitted on, if it is; else an empty list.
 
     Args:
         provenance: provenance of the log.
         policies: names of the policies that are estimated.
     """
-    made = provenance.get(FITTED_ON)
-    if not isinstance(made, dict) or not set(made.get("policies", ())) & set(policies):
+    fitted = provenance.get(FITTED_ON)
+    if not isinstance(fitted, dict) or not set(fitted.get("policies", ())) & set(policies):
         return []
-    shared = int(made.get("shared", 0))
-    users = max(int(made.get("users", 0)), 1)
+    shared = int(fitted.get("shared", 0))
+    users = max(int(fitted.get("users", 0)), 1)  # at least 1, so that the share below is defined
     if shared == 0:
         return []
     severity = GRAVE if shared >= MOST_SHARED * users else CAUTION
@@ -758,15 +763,15 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
 
 
 def with_known_bound(records: Sequence[Record], least: float | None) -> list[Record]:
-    """Return records with the smallest propensity from the provenance in their diagnostics, unless it is None."""
+    """Return records whose diagnostics have the smallest propensity of the provenance; unchanged ones if it is None."""
     if least is None:
         return list(records)
     return [record | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}} for record in records]
 
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line of text about the smallest propensity that was taken from the provenance, if it was."""
-    for record in records[:1]:
+    """Return one line on the smallest propensity if it comes from the log's provenance; else an empty list."""
+    for record in records[:1]:  # all records have the same one; there may be no record
         least = record["diagnostics"].get("propensity_min_taken")
         if least is not None:
             return [f"--propensity-min {least:.3g}: from the log's provenance"]

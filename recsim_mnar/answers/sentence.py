@@ -21,9 +21,9 @@ Record = dict[str, Any]
 TODAY, RANDOM = "today's policy", "the random traffic"
 """Names of the policy that logged the rows: a system, or uniformly random choice."""
 _NO_SYSTEM = "The random traffic is not the system in production, which may earn more."
-_PROVED = ("support_missing", "support_denied")
+_PROVED_GAPS = ("support_missing", "support_denied")
 """Codes of findings that prove a lack of support."""
-GAPS = (*_PROVED, "support_gap", "no_support")
+GAPS = (*_PROVED_GAPS, "support_gap", "no_support")
 """Codes of findings about actions of the target that the log never shows."""
 
 
@@ -45,14 +45,15 @@ class Amounts:
             facts = record["diagnostics"]
             if {"clicks", "mean_reward", "n", "reward_min", "reward_max"} <= facts.keys():
                 # Rewards in [0, 1] are all 0 or 1 if their sum is the number of rewards that are not 0.
-                off = abs(facts["mean_reward"] * facts["n"] - facts["clicks"])
+                difference = abs(facts["mean_reward"] * facts["n"] - facts["clicks"])
                 in_0_to_1 = (facts["reward_min"], facts["reward_max"]) == (0.0, 1.0)
-                return Amounts(shares=in_0_to_1 and off <= 1e-6 * facts["n"])
+                # 1e-6 allows for rounding errors of the mean.
+                return Amounts(shares=in_0_to_1 and difference <= 1e-6 * facts["n"])
         return Amounts()
 
     def one(self, value: float) -> str:
         """Format a value: ``1.88 %``, or ``2.431`` in the rewards' unit."""
-        return self._number(value) + " %" * self.shares
+        return self._number(value) + " %" * self.shares  # text times False is empty
 
     def size(self, value: float) -> str:
         """Format a difference without a plus: ``0.35 points`` (of per cent), or ``0.35``."""
@@ -192,8 +193,8 @@ def relative_change(record: Record) -> str:
     base = record["diagnostics"].get("value_baseline", 0.0)
     if "baseline" not in record or not base > 0.0 or lacks(record):
         return ""
-    share = float(f"{100.0 * record['value'] / base:.2g}")
-    return f"{share:+,.9g} %"
+    percent = float(f"{100.0 * record['value'] / base:.2g}")  # two digits, and then written without an exponent
+    return f"{percent:+,.9g} %"
 
 
 def identified(record: Record, amounts: Amounts) -> str:
@@ -218,19 +219,19 @@ def identified(record: Record, amounts: Amounts) -> str:
     )
 
 
-def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
+def partly_covered(records: Sequence[Record], text_before: str = "") -> list[str]:
     """Describe each policy of which the log covers too little, by :func:`identified`.
 
     Args:
         records: records of all policies.
-        said: text that readers see already; descriptions that it contains are left out.
+        text_before: text that precedes the lines; descriptions that it contains are left out.
     """
     amounts = Amounts.of(records)
     lines = []
     for record in records:
         if record["leads"] and "baseline" not in record and lacks(record):
             line = identified(record, amounts)
-            if line not in said:
+            if line not in text_before:
                 lines.append(line)
     return lines
 
@@ -259,11 +260,12 @@ def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[
         return {}
     today = record["diagnostics"]["value_baseline"]
     worse = high < 0.0
-    nearest = high if worse else low
+    nearer_end = high if worse else low  # the end of the interval that is nearer to 0
     if Amounts.of([dict(record)]).shares:
-        factor = propensity_tolerance(min(max(today + nearest, 0.0), 1.0), min(max(today, 0.0), 1.0))
+        # Rounding errors may move a mean of 0/1 rewards out of [0, 1].
+        factor = propensity_tolerance(end=min(max(today + nearer_end, 0.0), 1.0), today=min(max(today, 0.0), 1.0))
     elif by_rows is not None:
-        half_width = abs(record["value"] - nearest)
+        half_width = abs(record["value"] - nearer_end)
         factor = by_rows(target_of(dict(record)), today=today, half_width=half_width, worse=worse)
     else:
         return {}
@@ -285,8 +287,8 @@ def unless(record: Mapping[str, Any]) -> str:
     factor = record.get("best_of", record["diagnostics"]).get(TOLERANCE)
     if factor is None or factor <= 1.0:
         return ""
-    off = float(f"{100.0 * (factor - 1.0):.2g}")
-    return f" It holds unless propensities are off by more than {off:,.6g} %."
+    percent = float(f"{100.0 * (factor - 1.0):.2g}")  # two digits, and then written without an exponent
+    return f" It holds unless propensities are off by more than {percent:,.6g} %."
 
 
 # --------------------------------------------------------------------------------------------------- the first sentence
@@ -304,7 +306,7 @@ EXPLORE = "log with exploration where the target acts"
 _AGAINST_A_SYSTEM = "compare it with the system in production: in an A/B test, or by a column of it (--baseline COLUMN)"
 
 
-_OF_USERS = {
+_DOUBTS_ABOUT_USERS = {
     "assumption_contradicted": "the log contradicts what it assumes of users",
     "assumption_untested": "the log cannot test what it assumes of users",
     "assumption_unstated": "what it assumes of users is not stated",
@@ -395,9 +397,10 @@ def best_record(records: Sequence[Record]) -> Record | None:
     Returns:
         The record; None if the log covers no policy.
     """
+    # Each step keeps the records before it if it would leave none.
     covered = [record for record in candidates(records) if not _uncovered(record, records)]
-    differing = [record for record in covered if SAME not in record["method"]] or covered
-    usable = [record for record in differing if record["verdict_level"] != "do_not_use"] or differing
+    unequal = [record for record in covered if SAME not in record["method"]] or covered
+    usable = [record for record in unequal if record["verdict_level"] != "do_not_use"] or unequal
     eligible = [record for record in records if "best_of" in record] or usable
     return max(eligible, key=lambda record: float(record["value"]), default=None)
 
@@ -410,23 +413,24 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     """
     best = best_record(records)
     if best is not None:
-        judged = _Judged(best, records)
+        writer = _SentenceWriter(best, records)
         if "baseline" in best:
-            return judged.difference()
-        return judged.value()
+            return writer.difference()
+        return writer.value()
     first = candidates(records)[0]
-    judged = _Judged(first, records)
+    writer = _SentenceWriter(first, records)
     uncovered = _uncovered(first, records)[0]
     actions = []
     for finding in uncovered["findings"]:
-        if finding["code"] == "target_knows":  # a target that saw the rewards also seems to lack support
+        # A target that was built from the rewards also seems to lack support: that finding explains the others.
+        if finding["code"] == "target_knows":
             text = f"Do not judge {target_of(first)} by this log: {finding['message']}."
-            return judged.sentence("do_not_use", text, finding["action"], sure="do_not_use")
-        if finding["code"] in _PROVED:
+            return writer.sentence("do_not_use", text, finding["action"], sure="do_not_use")
+        if finding["code"] in _PROVED_GAPS:
             actions.append(finding["action"])
     text = identified(uncovered, Amounts.of(records))
     action = actions[0] if actions else EXPLORE
-    return judged.sentence("not_covered", text, action, sure="do_not_use")
+    return writer.sentence("not_covered", text, action, sure="do_not_use")
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
@@ -451,8 +455,10 @@ def within_limits(record: Record) -> Record:
 
 
 @dataclass(frozen=True)
-class _Judged:
-    """Writer of the sentence about one record; the best of several policies has an interval corrected for the choice.
+class _SentenceWriter:
+    """Writer of the first sentence of an answer, which is about one record.
+
+    If its policy is the best of several, its entry ``best_of`` has an interval that is corrected for the choice.
 
     Attributes:
         record: record that the sentence is about.
@@ -463,32 +469,32 @@ class _Judged:
     records: Sequence[Record]
 
     @cached_property
-    def limits(self) -> Record:
-        """The mapping with the verdict, level and interval that count: ``best_of`` if there is one, else the record."""
+    def corrected(self) -> Record:
+        """The verdict, level and interval to report: those of ``best_of`` if there is one, else of the record."""
         return self.record.get("best_of") or self.record
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """The lower and upper end of the interval that counts."""
-        return self.limits["low"], self.limits["high"]
+        """The lower and upper end of the interval to report."""
+        return self.corrected["low"], self.corrected["high"]
 
     @property
     def interval(self) -> str:
-        """The words "95 % interval" with the level of the interval that counts."""
-        return f"{100.0 * self.limits['level']:.4g} % interval"
+        """The words "95 % interval", with the level of the interval to report."""
+        return f"{100.0 * self.corrected['level']:.4g} % interval"
 
     @cached_property
     def sure(self) -> str:
         """The worse of the record's own verdict level and that of ``best_of``."""
-        return max(self.record["verdict_level"], self.limits["verdict_level"], key=LEVELS.index)
+        return max(self.record["verdict_level"], self.corrected["verdict_level"], key=LEVELS.index)
 
     @cached_property
     def doubts(self) -> list[Record]:
         """The findings of the verdict's level, one per code, those of the record before those of ``best_of``."""
-        findings = (*self.record["findings"], *self.limits["findings"])
-        # In reversed order, the first finding of a code is the last to be stored.
-        doubts = {finding["code"]: finding for finding in reversed(findings) if finding["level"] == self.sure}
-        return list(doubts.values())[::-1]
+        findings = (*self.record["findings"], *self.corrected["findings"])
+        # In reversed order, the first finding of a code is the last to be stored, and replaces the later ones.
+        by_code = {finding["code"]: finding for finding in reversed(findings) if finding["level"] == self.sure}
+        return list(by_code.values())[::-1]
 
     @cached_property
     def amounts(self) -> Amounts:
@@ -496,7 +502,7 @@ class _Judged:
         return Amounts.of(self.records)
 
     @property
-    def who(self) -> str:
+    def subject_words(self) -> str:
         """The subject of the sentence: the policy's name, and the number of policies that it was chosen from."""
         name = label(self.record)
         if "baseline" in self.record:
@@ -507,14 +513,14 @@ class _Judged:
         return f"{name}, the largest usable estimate of {best_of['policies']} policies,"
 
     @property
-    def because(self) -> str:
+    def reasons_in_words(self) -> str:
         """The doubts in words, with an explanation if the verdict of ``best_of`` is worse than the record's own."""
         level = self.record["verdict_level"]
         if is_of_slates(self.record):  # other lines of the answer describe assumptions about users in full
-            first, *more = self.doubts
-            doubts = str(_OF_USERS.get(first["code"], first["message"]))
-            if more:
-                doubts += f" (and {len(more)} more doubt{'s' * (len(more) > 1)})"
+            first, *further = self.doubts
+            doubts = str(_DOUBTS_ABOUT_USERS.get(first["code"], first["message"]))
+            if further:
+                doubts += f" (and {len(further)} more doubt{'s' * (len(further) > 1)})"
         else:
             doubts = "; ".join(finding["message"] for finding in self.doubts)
         if level == self.sure:
@@ -524,7 +530,7 @@ class _Judged:
         judged = f"the best of {best_of['policies']} is judged at {100.0 * best_of['level']:.4g} %"
         return f"{doubts} ({judged}; {alone} {LEVEL_WORDS[level]})"
 
-    def next(self, trusted: str) -> str:
+    def next_step(self, trusted: str) -> str:
         """Return the next step: the action of the first doubt, or ``trusted`` if the verdict is trust."""
         if self.sure == "trust" or not self.doubts:
             return trusted
@@ -554,7 +560,7 @@ class _Judged:
             rests = RESTS
             if kind == "random":
                 text += f" {_NO_SYSTEM}"
-            if answer != "cannot_tell":
+            if answer != "cannot_tell":  # an undecided difference has no tolerance to report
                 rests += unless(record)
         change = low = high = None
         if shares is not None:
@@ -568,7 +574,7 @@ class _Judged:
             change_percent=change,
             low_percent=low,
             high_percent=high,
-            level=self.limits["level"],
+            level=self.corrected["level"],
             sure=sure or self.sure,
             action=action,
             text=f"{text} Next: {action}.",
@@ -579,12 +585,14 @@ class _Judged:
 
     def unusable(self, against: str = "") -> Sentence:
         """Write the sentence for an estimate that must not be used; ``against`` names the baseline of a difference."""
-        action = self.next("log more rows")
+        action = self.next_step("log more rows")
         target = target_of(self.record)
         if any(finding["code"] == "no_reward" for finding in self.doubts):
             text = f"No reward is in the log, so it says nothing of what {target} earns{against}."
             return self.sentence("no_reward", text, action)
-        return self.sentence("do_not_use", f"Do not judge {target}{against} by this log: {self.because}.", action)
+        return self.sentence(
+            "do_not_use", f"Do not judge {target}{against} by this log: {self.reasons_in_words}.", action
+        )
 
     def value(self) -> Sentence:
         """Write the sentence for a policy without a comparison."""
@@ -600,17 +608,17 @@ class _Judged:
             low, high = self.ends
             amount = cells({**record, "low": low, "high": high}, amounts)[0]
         amount += f" {unit} ({self.interval} {amounts.span(*self.ends)})"
-        text = f"{self.who} is estimated to earn {amount}"
+        text = f"{self.subject_words} is estimated to earn {amount}"
         if self.sure == "trust":
-            text = f"{self.who} earns {amount}."
+            text = f"{self.subject_words} earns {amount}."
         else:
-            text += f", but: {self.because}."
+            text += f", but: {self.reasons_in_words}."
         action = f"compare it with {TODAY} (--baseline today)"
         if record.get("today"):
             action = "compare a new policy with it (--target COLUMN --baseline today)"
         elif kind_of_log(record["diagnostics"]) == "random":
             action = "compare it with the system in production (--baseline COLUMN): the rows were drawn at random"
-        return self.sentence("value", text, self.next(action))
+        return self.sentence("value", text, self.next_step(action))
 
     def difference(self) -> Sentence:
         """Write the sentence for a policy that is compared with another one."""
@@ -621,33 +629,35 @@ class _Judged:
             return self.unusable(f" against {other}")
         if SAME in record["method"]:
             text = f"{target_of(record)} and {other} are the same policy on every row of the log."
-            return self.sentence("same_policy", text, self.next("compare a policy that differs"))
+            return self.sentence("same_policy", text, self.next_step("compare a policy that differs"))
         if low <= 0.0 <= high:
             return self._cannot_tell(other)
         better = low > 0.0
         answer = "better" if better else "worse"
         more = "more" if better else "less"
-        change, span = self._sizes(sign=1.0 if better else -1.0)
+        change, span = self._format_change_and_interval(sign=1.0 if better else -1.0)
         if self.sure == "trust":
-            text = f"{self.who} earns {change} {more} than {other} ({self.interval} {span} {more})."
+            text = f"{self.subject_words} earns {change} {more} than {other} ({self.interval} {span} {more})."
         else:
-            text = f"{self.who} looks {answer} than {other}, by {change} ({self.interval} {span})"
-            text += f", but: {self.because}."
+            text = f"{self.subject_words} looks {answer} than {other}, by {change} ({self.interval} {span})"
+            text += f", but: {self.reasons_in_words}."
             answer = f"looks_{answer}"
-        return self.sentence(answer, text, self.next(self._launch(better=better)), shares=self.shares)
+        return self.sentence(
+            answer, text, self.next_step(self._advice_after_difference(better=better)), shares=self.shares
+        )
 
     def _cannot_tell(self, other: str) -> Sentence:
         """Write the sentence for a difference from the policy ``other`` whose interval includes 0."""
         _, low, high = self.shares or (0.0, *self.ends)
-        less = self._size(max(-low, 0.0))
-        more = self._size(max(high, 0.0))
+        less = self._format_size(max(-low, 0.0))
+        more = self._format_size(max(high, 0.0))
         text = (
-            f"The log cannot show whether {self.who} earns more than {other}: from {less} less to {more} more "
-            f"({self.interval})."
+            f"The log cannot show whether {self.subject_words} earns more than {other}: from {less} less to "
+            f"{more} more ({self.interval})."
         )
-        return self.sentence("cannot_tell", text, self.next(self._more()), shares=self.shares)
+        return self.sentence("cannot_tell", text, self.next_step(self._advice_on_size()), shares=self.shares)
 
-    def _launch(self, *, better: bool) -> str:
+    def _advice_after_difference(self, *, better: bool) -> str:
         """Return the next step after a trusted difference, by its sign and by the kind of the baseline."""
         if self.record.get("baseline_kind") == "random":
             return _AGAINST_A_SYSTEM if better else "do not take it"
@@ -657,18 +667,18 @@ class _Judged:
             return "try it in an A/B test of the others, or look there first"
         return "try it in an A/B test"
 
-    def _more(self) -> str:
-        """Return the advice to log more, as much as the interval needs to exclude 0 if the difference stays the same.
+    def _advice_on_size(self) -> str:
+        """Return advice on how much more data would make the interval exclude 0, if the difference stays the same.
 
         The width of an interval falls with the square root of the number of rows.
         """
         unit = "users" if self.record["diagnostics"].get("clustered") else "rows"
         low, high = self.ends
-        size = abs(self.record["value"])
+        difference = abs(self.record["value"])
         more = "far more"
-        if size > 0.0:
-            times = ((high - low) / 2.0 / size) ** 2
-            if times < 1000.0:
+        if difference > 0.0:
+            times = ((high - low) / 2.0 / difference) ** 2
+            if times < 1000.0:  # nobody will log more than that
                 more = f"about {max(math.ceil(times), 2):,} times as many"
         return f"log {more} {unit} to tell a difference of this size"
 
@@ -689,20 +699,20 @@ class _Judged:
             baseline = next(r for r in self.records if r["leads"] and r["policy"] == record["baseline"])
             least_base = baseline["low"]
             most_base = baseline["high"]
-        known_base = 0.0 < least_base <= base <= most_base < math.inf
-        if not (known_base and math.isfinite(low) and math.isfinite(high)):
+        base_is_positive = 0.0 < least_base <= base <= most_base < math.inf
+        if not (base_is_positive and math.isfinite(low) and math.isfinite(high)):
             return None
         low_share = low / (most_base if low > 0.0 else least_base)
         high_share = high / (least_base if high > 0.0 else most_base)
         return record["value"] / base, low_share, high_share
 
-    def _size(self, amount: float) -> str:
+    def _format_size(self, amount: float) -> str:
         """Format an amount without its sign: in per cent of the baseline's value if ``shares`` is known."""
         if self.shares is None:
             return self.amounts.size(amount)
         return f"{per_cent(amount)} %"
 
-    def _sizes(self, sign: float) -> tuple[str, str]:
+    def _format_change_and_interval(self, sign: float) -> tuple[str, str]:
         """Format the change and its interval, both multiplied by ``sign``, so that a loss is written as positive.
 
         Returns:
@@ -716,10 +726,10 @@ class _Judged:
         if self.shares is not None:
             span = f"{per_cent(low)} to {per_cent(high)} %"
         if is_of_slates(self.record) and change < low:
-            return f"at least {self._size(low)}", span
+            return f"at least {self._format_size(low)}", span
         if is_of_slates(self.record) and change > high:
-            return f"at most {self._size(high)}", span
-        return self._size(change), span
+            return f"at most {self._format_size(high)}", span
+        return self._format_size(change), span
 
 
 def intervals_of(
@@ -735,7 +745,7 @@ def intervals_of(
         (value, low, high) of each selected record.
         Whether these are shares of the baseline's value, because that is known for all of them.
     """
-    judged = [_Judged(record, records) for record in selected]
+    judged = [_SentenceWriter(record, records) for record in selected]
     shares = [judgement.shares for judgement in judged if "baseline" in judgement.record]
     known_shares = [share for share in shares if share is not None]
     if len(known_shares) == len(selected):

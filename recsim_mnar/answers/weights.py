@@ -37,7 +37,7 @@ class RatioBins:
         for fine_bin, count in zip(used_bins.tolist(), counts.tolist(), strict=True):
             self.counts[fine_bin] = self.counts.get(fine_bin, 0) + count
 
-    def joined(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    def merged(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
         """Merge neighbouring fine bins, so that at most :data:`MOST_BINS` remain.
 
         Returns:
@@ -46,7 +46,8 @@ class RatioBins:
         """
         if not self.counts:
             return (), ()
-        # Fine bins per merged bin, rounded up; one bin is spare because the first merged bin may start before the data.
+        # Fine bins per merged bin, by a division that rounds up. One bin is spare: the first merged bin may start
+        # before the data.
         width = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
         first = min(self.counts) // width
         last = max(self.counts) // width
@@ -129,7 +130,7 @@ class WeightTally:
 
     def distribution(self, policy: str) -> WeightDistribution:
         """Return the distribution of all weights so far, for the policy of this name."""
-        edges, counts = self.bins.joined()
+        edges, counts = self.bins.merged()
         rows = max(self.rows, 1)
         return WeightDistribution(
             policy=policy,
@@ -232,7 +233,7 @@ def weight_excess(
         The sum over rows of w (r - v)+, where v is today's value plus the half width.
         The sum over rows of w (v - r)+.
     """
-    sign = -1.0 if worse else 1.0
+    sign = -1.0 if worse else 1.0  # a loss with opposite rewards is a gain
     excess = (t / p) * (sign * (r - today) - half_width)
     return float(np.sum(np.maximum(excess, 0.0))), float(np.sum(np.maximum(-excess, 0.0)))
 
@@ -312,9 +313,11 @@ class Segments:
         used, sizes = np.unique(codes, return_counts=True)
         if used.size > MOST:
             raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
+        # A stable sort by code puts the rows of each segment next to each other, in ascending order.
         order = np.argsort(codes, kind="stable")
         ends = np.cumsum(sizes)
         rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
+        # Code -1, of rows without a value, is last; ties in size are broken by code.
         by_size = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
         names = tuple(None if code < 0 else str(values[code]) for code in by_size)
         return Segments(column, names, tuple(rows_of[code] for code in by_size))
@@ -331,7 +334,7 @@ class Segments:
 
 
 @dataclass(frozen=True)
-class Weights:
+class SegmentTest:
     """Test whether a column of segments was fixed before the recommendation, by mean weights within segments.
 
     If it was, E[w | segment] is 1 for any policy. Without support the mean is smaller, so a mean below 1 counts as a
@@ -375,7 +378,7 @@ class Weights:
         test_items = self.action is not None and not self._wrong_mean_of_items(all_rows, level)
         for value, rows in segments:
             descriptions = [f"the mean weight of {name} is" for name in sound]
-            wrong_means = [self._wrong_mean_of_policy(name, rows, level) for name in sound]
+            wrong_means = [self._wrong_mean_of_policy(name, rows, level) for name in sound]  # None: not proved wrong
             if test_items:
                 descriptions.append("the items shown there have a mean weight of")
                 wrong_means.append(self._wrong_mean_of_items(rows, level))
@@ -393,13 +396,13 @@ class Weights:
                 log are not, or none while most are.
         """
         rewarded = self.reward > self.reward.min()
-        usual = bool(rewarded.mean() > 0.5)
+        most_are_rewarded = bool(rewarded.mean() > 0.5)
         for value, rows in segments:
             users = rows
             if self.users is not None:
                 users = np.unique(self.users.codes[rows])
-            if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
-                if usual:
+            if users.size >= CERTAIN and np.all(rewarded[rows] != most_are_rewarded):
+                if most_are_rewarded:
                     what = f"none of the {rows.size:,} rows is"
                 else:
                     what = f"all {rows.size:,} rows are"
@@ -423,14 +426,15 @@ class Weights:
         """
         assert self.action is not None
         if self.users is None:
-            unit = np.arange(rows.size)
+            user = np.arange(rows.size)  # each row counts as a user
         else:
-            unit = self.users.dense()[0][rows]
+            user = self.users.dense()[0][rows]
         for half in (0, 1):
-            fitted = rows[unit % 2 == half]
-            tested = rows[unit % 2 != half]
+            fitted = rows[user % 2 == half]
+            tested = rows[user % 2 != half]
             probabilities = _too_frequent_items(self.action[fitted], self.propensity[fitted])
             if probabilities.any() and tested.size:
+                # Items with larger numbers are in the other half only, and the policy never shows them.
                 unseen = np.zeros(self.action.max() + 1 - probabilities.size)
                 target = np.append(probabilities, unseen)[self.action[tested]]
                 mean = self._wrong_mean(target, tested, level, missing_mass=0.0, facts=Facts())
@@ -453,6 +457,7 @@ class Weights:
             cluster = self.users.at(rows)
         sums = PolicySums.of(self.propensity[rows], target, cluster)
         low, high = mean_weight_limits(sums, level)
+        # Without support the log may lack actions of the target, and then a mean below 1 is no error.
         too_small = facts.supports and high + missing_mass < 1.0
         if low + missing_mass > 1.0 or too_small:
             return sums.mean_weight
@@ -460,7 +465,7 @@ class Weights:
 
 
 def _too_frequent_items(action: Ints, propensity: Floats) -> Floats:
-    """Return a policy that shows the items that are logged more often than their propensities say.
+    """Return the item probabilities of a policy that shows the items logged more often than their propensities say.
 
     For a right propensity the mean over rows of 1{item} / propensity is at most 1. An item's probability is
     proportional to its excess over 1 divided by its variance, which gives the test of the mean weight much power.

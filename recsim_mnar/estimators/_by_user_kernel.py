@@ -35,7 +35,7 @@ def _draw(seed, stream, user, w0, w1, w2, w3):
 
 @kernel
 def _add(words, a, b, above, below):
-    """Add a user's count times its two sums to the sums of replicates.
+    """Draw how often each bootstrap replicate counts a user, and add the user's two sums that many times.
 
     Each word (B,) gives two Poisson counts: its low 16 bits that of a replicate in the first half, its high 16 bits
     that of a replicate in the second half.
@@ -199,13 +199,14 @@ def add_repeats(
     """
     n = reward.size
     k = means.size
-    # Of the current user's earlier rows, by item: showings, sums of 1 / propensity and of rewards above the least, and
-    # rewarded showings, each over the number of later rows that are not its neighbour.
+    # Scratch arrays by item, over the current user's earlier rows: number of showings, sum of 1 / propensity, sum of
+    # rewards above the least, and number of rewarded showings, each of these divided by the number of later rows that
+    # are not its neighbour.
     times = scratch[:k]
     inverse = scratch[k : 2 * k]
     earned = scratch[2 * k : 3 * k]
     rewarded = scratch[3 * k : 4 * k]
-    # Of the current user: the five scores, and the terms of the three rows of totals.
+    # Scratch arrays of the current user: the five scores, and the terms of totals (row w is part[4 w : 4 w + 4]).
     sums_of_item = scratch[4 * k : 4 * k + 5]
     part = scratch[4 * k + 5 :]
     number = 0  # of the user
@@ -310,7 +311,7 @@ def add_rows(columns, width, factors, sums, tile):
     """
     k, n = columns.shape
     m = len(factors)
-    totals = tile[width + m]
+    totals = tile[width + m]  # of columns, products and other columns, in the order of sums
     size = tile.shape[1]
     totals[: m + k] = 0.0
     for start in range(0, n, size):
@@ -322,6 +323,7 @@ def add_rows(columns, width, factors, sums, tile):
             other = tile[factors[j, 1], : stop - start]
             totals[width + j] += _multiply(one, other, tile[width + j, : stop - start])
         for j in range(width, k):
+            # Row ``width`` of the tile, of the first product, is no longer needed: only the sum of the copy is.
             totals[m + j] += _copy(columns[j, start:stop], tile[width, : stop - start])
     add_exactly(sums[0], sums[1], totals[: m + k])
 

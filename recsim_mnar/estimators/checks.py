@@ -69,6 +69,7 @@ def mean_weight_limits(sums: PolicySums, level: float) -> tuple[float, float]:
     mean = sums.mean_weight
     if sums.users < 2 or mean <= 0.0:
         return 0.0, math.inf
+    # e^30 is as good as infinite, and does not overflow.
     reach = min(float(ndtri(0.5 + level / 2.0)) * sums.mean_weight_error / mean, 30.0)
     return mean * math.exp(-reach), mean * math.exp(reach)
 
@@ -182,13 +183,13 @@ class Evidence:
         """The half width of the interval."""
         return (self.high - self.low) / 2.0
 
-    def more(self, times: float) -> dict[str, Any]:
+    def advice_to_log(self, times: float) -> dict[str, Any]:
         """Return parameters of the advice to log ``times`` as much."""
         if times >= FAR:
             return {"do": "far", "unit": self.unit}
         return {"do": "times", "times": max(math.ceil(times), 2), "unit": self.unit}
 
-    def more_for(self, needed: float, number: float) -> dict[str, Any]:
+    def advice_to_reach(self, needed: float, number: float) -> dict[str, Any]:
         """Return parameters of the advice to log more, until a number reaches ``needed``.
 
         A difference must also exclude 0 then, if it stays the same.
@@ -202,7 +203,7 @@ class Evidence:
         if facts.value_baseline is not None and facts.value_target is not None:
             size = abs(facts.value_target - facts.value_baseline)
             times = max(times, (self.half / size) ** 2 if size > 0.0 else math.inf)
-        return self.more(times)
+        return self.advice_to_log(times)
 
 
 def judge(evidence: Evidence) -> Verdict:
@@ -212,16 +213,16 @@ def judge(evidence: Evidence) -> Verdict:
     are left out.
     """
     sums = evidence.sums
-    findings = [*few_users(sums.users, evidence.unit), *_contradictions(evidence)]
+    findings = [*few_users(sums.users, evidence.unit), *_check_contradictions(evidence)]
     if sums.supported == 0:
         return Verdict.of([*findings, Finding("no_support", HOPELESS, 0.0)])
     if sums.rewarded == 0:
         findings.append(_no_reward(evidence))
     elif not evidence.same:
-        findings += [*_width(evidence), *_rewards(evidence)]
+        findings += [*_check_width(evidence), *_check_rewards(evidence)]
     if evidence.estimator != "dm":
-        findings += _weights(evidence)
-    findings += _sure(sums)
+        findings += _check_weights(evidence)
+    findings += _check_target_knows(sums)
     if sums.grouped:
         share = sums.user_rows_max / sums.rows
         findings.append(Finding("long_user", scaled(share, SHARE_OF_ONE, math.inf), share, percent=100 * share))
@@ -238,13 +239,13 @@ def _no_reward(evidence: Evidence) -> Finding:
     return Finding("no_reward", HOPELESS, 0.0, **case)
 
 
-def _width(evidence: Evidence) -> Iterator[Finding]:
+def _check_width(evidence: Evidence) -> Iterator[Finding]:
     """Check the width of the interval, and whether changed weights cause a proved bias."""
     scale = evidence.scale
     remedy = less_bias(evidence.estimator)
     if scale is not None:
         ratio = evidence.half / scale if scale > 0.0 else math.inf
-        texts = evidence.more((ratio / evidence.precision) ** 2)
+        texts = evidence.advice_to_log((ratio / evidence.precision) ** 2)
         if ratio <= evidence.precision:
             texts = {"do": "narrower", "unit": evidence.unit}
         if evidence.diagnostics.gap_part > evidence.half:
@@ -277,23 +278,23 @@ def _is_point(facts: Diagnostics) -> bool:
     return spread <= 1e-6 * scale
 
 
-def _rewards(evidence: Evidence) -> Iterator[Finding]:
+def _check_rewards(evidence: Evidence) -> Iterator[Finding]:
     """Check the numbers of rewards and of users behind the variance, and whether the heaviest rows earned little."""
     rewarded = min(evidence.sums.rewarded, evidence.sums.rewarded_users)
-    severity = min(scaled(float(rewarded), FEW_REWARDED, 0.0), CAUTION)
-    more = evidence.more_for(FEW_REWARDED, float(rewarded))
-    yield Finding("few_rewards", severity, float(rewarded), rewarded=rewarded, **more)
+    severity = min(scaled(float(rewarded), FEW_REWARDED, 0.0), CAUTION)  # few rewards alone are never grave
+    advice = evidence.advice_to_reach(FEW_REWARDED, float(rewarded))
+    yield Finding("few_rewards", severity, float(rewarded), rewarded=rewarded, **advice)
     carrying = evidence.carrying
     if carrying:
         severity = scaled(carrying, FEW_CARRYING, LEAST_CARRYING)
-        more = evidence.more_for(FEW_CARRYING, carrying)
-        yield Finding("few_carry", severity, carrying, carrying=carrying, **more)
+        advice = evidence.advice_to_reach(FEW_CARRYING, carrying)
+        yield Finding("few_carry", severity, carrying, carrying=carrying, **advice)
     heavy = evidence.heavy_tail
     if heavy is not None:
         yield Finding("heavy_tail", scaled(heavy, HEAVY, math.inf), heavy, heavy=heavy, unit=evidence.unit)
 
 
-def _contradictions(evidence: Evidence) -> Iterator[Finding]:
+def _check_contradictions(evidence: Evidence) -> Iterator[Finding]:
     """Check for proofs against propensities, support or a stated fact, and for mass that is known to be missing."""
     support = evidence.support
     sums = evidence.sums
@@ -324,7 +325,7 @@ def _contradictions(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("propensities", GRAVE, support.mean, mean=mean, wanted=expected)
 
 
-def _sure(sums: PolicySums) -> Iterator[Finding]:
+def _check_target_knows(sums: PolicySums) -> Iterator[Finding]:
     """Check for a target built from the rewards: almost all rows of which it is sure have one, and few other rows."""
     rows = sums.sure
     rewarded = sums.sure_rewarded
@@ -333,15 +334,15 @@ def _sure(sums: PolicySums) -> Iterator[Finding]:
         yield Finding("target_knows", GRAVE, rewarded / rows, rewarded=rewarded, rows=rows, percent=100 * share)
 
 
-def _weights(evidence: Evidence) -> Iterator[Finding]:
+def _check_weights(evidence: Evidence) -> Iterator[Finding]:
     """Check the effective sample, and the share of the heaviest row."""
     facts = evidence.diagnostics
     n = facts.n
     ess = facts.ess
     share = facts.max_weight_share
-    if ess < n * (1.0 - 1e-9):
+    if ess < n * (1.0 - 1e-9):  # not if all weights are equal, except for rounding errors
         severity = scaled(ess, LEAST_ESS, min(FEW_ESS, n))
-        yield Finding("effective_sample", severity, ess, ess=ess, n=n, **evidence.more_for(LEAST_ESS, ess))
+        yield Finding("effective_sample", severity, ess, ess=ess, n=n, **evidence.advice_to_reach(LEAST_ESS, ess))
     info = ESTIMATORS.get(evidence.estimator)
     remedy = f"use {info.lighter if info is not None else 'clipped_ips'} or log more rows"
     if info is not None and info.clips and facts.clip is None:

@@ -17,7 +17,8 @@ from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Ve
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
-_BLOCK = 2**22  # largest size of an array of rows times actions
+_BLOCK = 2**22
+"""Largest size of an array of rows times actions."""
 _REWARD_FOLDS, _LOGGING_FOLDS = 3, 5
 """Numbers of folds of users for the reward model and for the logging policy; user i is in fold i modulo K."""
 
@@ -45,9 +46,14 @@ class ActionMeans:
     slope: NDArray[np.floating] = field(init=False)
 
     def fit(self, context: Floats, action: NDArray[np.int64], reward: Floats) -> None:
-        """Fit the model in place on (n, d) contexts, (n,) actions and (n,) rewards.
+        """Fit the model in place: means of actions first, then a ridge regression of the residuals on the contexts.
 
-        The regression is fitted to the rewards minus the means of their actions.
+        The mean of each action is shrunk to the overall mean. The residuals are rewards minus these means.
+
+        Args:
+            context: (n, d) contexts.
+            action: (n,) actions.
+            reward: (n,) rewards.
         """
         counts = np.bincount(action, minlength=self.n_actions)
         sums = np.bincount(action, reward, self.n_actions)
@@ -98,7 +104,7 @@ def cross_fitted_rewards(
     if context is not None:
         features = np.asarray(context, dtype=np.float64).reshape(n, -1)
     fold_of_row = _user_numbers(Clusters.of(cluster, n), n, _REWARD_FOLDS) % _REWARD_FOLDS
-    probabilities = target
+    probabilities = target  # as a function from row numbers to probabilities
     if not callable(target):
         probabilities = np.asarray(target, dtype=np.float64).__getitem__
     q_logged = np.empty(n)
@@ -228,8 +234,8 @@ def estimate_without_propensities(
     model = _logging_model(action, context, clusters, r.size)
     p = model.propensities(np.ones(r.size))
     common: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts}
-    if from_today:
-        estimate = difference(r, p, t, p, estimator=estimator, **common)
+    if from_today:  # the logging policy is the baseline: its probabilities of the logged actions are the propensities
+        estimate = difference(r, p, target=t, baseline=p, estimator=estimator, **common)
     else:
         estimate = estimate_value(r, p, t, estimator=estimator, precision=precision, **common)
     users = _user_numbers(clusters, r.size, _LOGGING_FOLDS)
@@ -300,10 +306,11 @@ def _resampled_values(
         draws = uniforms(seed, Stream.BOOTSTRAP, users, 2**20 + i)
         count = np.searchsorted(poisson, draws, side="right").astype(np.float64)[user]
         weight = np.minimum(target / model.propensities(count), limit) * count
+        # snips divides by the sum of weights, ips by the number of rows.
         divisor = weight if estimate.estimator == "snips" else count
         total = np.sum(divisor)
         values[i] = np.sum(weight * gain) / total if total > 0.0 else 0.0
-        if from_today and count.any():
+        if from_today and count.any():  # minus the resample's mean reward
             values[i] -= np.average(gain, weights=count)
     return values
 

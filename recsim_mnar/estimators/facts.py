@@ -92,7 +92,7 @@ class Facts:
         if self.weight_max is not None:
             bounds.append(float(self.weight_max))
         if self.propensity_min is not None:
-            bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))
+            bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))  # no probability is above 1
         return min(bounds, default=None)
 
     @property

@@ -93,19 +93,19 @@ def estimate_value(
     Raises:
         UserError: invalid input, with the column and row.
     """
-    info = _requested(estimator, clip)
+    info = _requested_estimator(estimator, clip)
     facts = _checked_facts(facts)
     level = level_of(level)
     precision = check_precision(precision)
     _check_parameters(info, parameters)
     targets = {"target": (target, facts.unsupported)}
-    (rows,) = _rows(reward, propensity, targets, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
+    (rows,) = _policy_rows(reward, propensity, targets, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
     policy = PolicySums.of_rows(rows, facts)
     rows = _with_model(rows, info, model)
     options: dict[str, Any] = {name: parameters.pop(name) for name in _COMMON if name in parameters}
     options |= {"facts": facts, "level": level, "precision": precision, "interval": interval}
     estimate = estimate_scores(info.scores(rows, **parameters), rows, policy, info.name, **options)
-    return estimate.with_findings(_findings(rows, action, context))
+    return estimate.with_findings(_findings_on_log(rows, action, context))
 
 
 def estimate_scores(
@@ -225,6 +225,7 @@ def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, le
     method = f"{GUARANTEED[interval]}, {policy.unit}"
     if conditions:
         method += f", if {' and '.join(conditions)}"
+    # Divided by the largest possible values, a user's sum and number of rows are in [0, 1], as bets require.
     most = _largest_weight(scores, rows, facts) * bounds.reach
     low, high = betting(sums / (most * longest), lengths / longest, level, anytime=interval == "anytime")
     return Interval(low * most, high * most, method)
@@ -243,7 +244,7 @@ def _largest_weight(scores: Scores, rows: Rows, facts: Facts) -> float:
     return max(stated, seen)
 
 
-def _rows(
+def _policy_rows(
     reward: Any,
     propensity: Any,
     policies: Mapping[str, tuple[Any, Any]],
@@ -321,7 +322,7 @@ def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
     return replace(rows, **needed)
 
 
-def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
+def _findings_on_log(rows: Rows, action: Any, context: Any) -> list[Finding]:
     """Check the propensities of the items shown, and the effects of a user's earlier rows.
 
     Args:
@@ -373,7 +374,7 @@ def _checked_facts(facts: Any) -> Facts:
     return facts
 
 
-def _requested(estimator: str, clip: float | None) -> EstimatorInfo:
+def _requested_estimator(estimator: str, clip: float | None) -> EstimatorInfo:
     """Return the record of the requested estimator; "auto" means the default one, or "clipped_ips" with a clip."""
     check_clip(clip)
     if estimator == AUTO:
@@ -434,23 +435,26 @@ def difference(
     Raises:
         UserError: invalid input, with the column and row.
     """
-    info = _requested(estimator, clip)
+    info = _requested_estimator(estimator, clip)
     facts = _checked_facts(facts)
     level = level_of(level)
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     policies = {"target": (target, facts.unsupported), "baseline": (baseline, facts.baseline_unsupported)}
-    ours, theirs = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
-    estimate = difference_in_rows(ours, theirs, info, facts=facts, level=level)
-    return estimate.with_findings(_findings(ours, action, context))
+    options: dict[str, Any] = {"cluster": cluster, "weights": weights, "facts": facts, "clip": clip}
+    target_rows, baseline_rows = _policy_rows(reward, propensity, policies, info, **options)
+    estimate = difference_in_rows(target_rows, baseline_rows, info, facts=facts, level=level)
+    return estimate.with_findings(_findings_on_log(target_rows, action, context))
 
 
-def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
+def difference_in_rows(
+    target_rows: Rows, baseline_rows: Rows, info: EstimatorInfo, *, facts: Facts, level: float
+) -> Estimate:
     """Estimate the difference of two policies from their rows.
 
     Args:
-        ours: rows of the log with the target's probabilities and weights.
-        theirs: rows of the log with the baseline's probabilities and weights.
+        target_rows: rows of the log with the target's probabilities and weights.
+        baseline_rows: rows of the log with the baseline's probabilities and weights.
         info: record of an estimator that can be computed in blocks.
         facts: facts about the log that its user states.
         level: nominal coverage.
@@ -459,11 +463,11 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
         UserError: a weight or a reward whose powers overflow.
     """
     scored = []
-    for rows in (ours, theirs):
+    for rows in (target_rows, baseline_rows):
         policy = PolicySums.of_rows(rows, facts, degree=2)
         scores = info.scores(rows)
         scored.append((rows, scores, ScoreSums.of(scores, rows, policy)))
     sums = PairSums.of(target=scored[0], baseline=scored[1])
     if not sums.finite:
-        refuse_overflow(ours)
-    return difference_of(sums, info.name, facts=facts, level=level, clip=ours.clip)
+        refuse_overflow(target_rows)
+    return difference_of(sums, info.name, facts=facts, level=level, clip=target_rows.clip)

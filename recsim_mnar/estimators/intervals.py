@@ -123,6 +123,7 @@ def poisson_reach(variance: float, step: float, level: float) -> float:
     count = variance / step**2
     if count > 1e8:  # the limit minus the count would be a difference of nearly equal numbers
         return usual
+    # Garwood's upper limit of a Poisson count is a quantile of the gamma distribution with shape count + 1.
     return max(step * (float(gammainccinv(count + 1.0, half)) - count), usual)
 
 
@@ -170,21 +171,21 @@ class Deviations:
     rewarded_users: int
 
     @staticmethod
-    def of(apart: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
+    def of(deviations: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
         """Compute the sums from the deviations of all users.
 
         Args:
-            apart: (U,) each user's deviation.
+            deviations: (U,) each user's deviation.
             rewarded_users: number of users with a reward; None if all have one.
         """
-        square = apart * apart
+        square = deviations * deviations
         if rewarded_users is None:
-            rewarded_users = apart.size
+            rewarded_users = deviations.size
         return Deviations(
             second=float(np.sum(square)),
-            third=float(square @ apart),
+            third=float(square @ deviations),
             fourth=float(square @ square),
-            users=apart.size,
+            users=deviations.size,
             rewarded_users=rewarded_users,
         )
 
@@ -263,10 +264,11 @@ def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, 
         high = gamma_limits(value, spread.variance, spread.up, level)[1]
     else:
         high = math.inf
-    less = value - spread.down
-    more = spread.variance + spread.down**2
-    if less > 0.0:
-        low = gamma_limits(less, more, 0.0, level)[0]
+    # Value and variance after one more part that earns nothing.
+    lowered_value = value - spread.down
+    raised_variance = spread.variance + spread.down**2
+    if lowered_value > 0.0:
+        low = gamma_limits(lowered_value, raised_variance, 0.0, level)[0]
     else:
         low = 0.0
     if spread.third < 0.0:
@@ -380,20 +382,20 @@ def poisson_ratios(above: Floats, below: Floats, *, replicates: int = 1000, seed
 
     seed = check_seed(seed)
     whole_number(replicates, "replicates", 8)
-    drawn = 8 * -(-int(replicates) // 8)  # random blocks give eight counts each
+    n_drawn = 8 * -(-int(replicates) // 8)  # rounded up, because random blocks give eight counts each
     single = np.ones(above.size, bool)
     without_numerator = np.flatnonzero(above == 0.0)
-    pool = without_numerator[:0]
+    pool = without_numerator[:0]  # empty unless there are many
     if without_numerator.size > _POOL_LEAST:
         pool_size = without_numerator.size - _POOL_SINGLE
         pool = without_numerator[np.argpartition(below[without_numerator], pool_size)][:pool_size]
         single[pool] = False
-    above_sums, below_sums = resampled_sums(np.stack([above, below * single]), replicates=drawn, seed=seed)
+    above_sums, below_sums = resampled_sums(np.stack([above, below * single]), replicates=n_drawn, seed=seed)
     if pool.size:
-        draws = uniforms(seed, Stream.BOOTSTRAP, _POOL_ADDRESS, np.arange(drawn))
+        draws = uniforms(seed, Stream.BOOTSTRAP, _POOL_ADDRESS, np.arange(n_drawn))
         spread = float(np.sqrt(np.sum(below[pool] ** 2)))
         below_sums += np.sum(below[pool]) + spread * ndtri(np.clip(draws, 1e-16, None))  # the quantile of 0 is infinite
-    ratios = np.divide(above_sums, below_sums, out=np.zeros(drawn), where=below_sums > 0.0)
+    ratios = np.divide(above_sums, below_sums, out=np.zeros(n_drawn), where=below_sums > 0.0)
     return ratios[: int(replicates)]
 
 
@@ -457,7 +459,7 @@ def betting(values: Floats, lengths: Floats, level: float, *, anytime: bool = Fa
     from recsim_mnar.estimators import _by_user_kernel as kernels
 
     bets = np.empty_like(values)
-    threshold = math.log(2.0 / (1.0 - level))
+    threshold = math.log(2.0 / (1.0 - level))  # half of the error probability for either side
     horizon = 0.0 if anytime else float(values.size)
     kernels.fill_bets(values, 2.0 * threshold, horizon, bets)
     return ends_of_bets(values, lengths, above=bets, below=bets, threshold=threshold)
@@ -502,7 +504,7 @@ def crossing(rejected: Callable[[float], bool], inside: float, end: float) -> fl
     out = min(max(end, 1e-300), 1.0 - 1e-16)  # the test is not defined at 0 and 1
     if not rejected(out):
         return end
-    for _ in range(60):
+    for _ in range(60):  # more halvings than a float has digits
         middle = 0.5 * (inside + out)
         if rejected(middle):
             out = middle

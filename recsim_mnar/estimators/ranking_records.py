@@ -160,6 +160,7 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
         unsupported = get(missing_name)[rows].astype(np.float64)
     if isinstance(cluster, str):
         cluster = get(cluster) if cluster in names else None
+    above_0 = float(np.nextafter(0.0, 1.0))  # the log's own probabilities of what it showed cannot be 0
     return SlateLog(
         rows=rows,
         given_rows=get("reward").size,
@@ -167,8 +168,8 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
         clusters=_users_of_slates(cluster, rows, k),
         reward=column(get("reward")[rows], "reward"),
         items=items,
-        action=_numbers(items),
-        logging=_probabilities(logged_columns, rows, k, "the log", least=float(np.nextafter(0.0, 1.0))),
+        action=_item_numbers(items),
+        logging=_probabilities(logged_columns, rows, k, "the log", least=above_0),
         targets=_probabilities(target_columns, rows, k, f"the target {target_name or 'target'!r}", least=0.0),
         unsupported=unsupported,
     )
@@ -215,6 +216,7 @@ def _whole_slates(get: Callable[[str], NDArray[Any]], names: Collection[str]) ->
     k = int(place.max()) + 1
 
     def in_order() -> bool:
+        """Return whether the positions of ``rows`` are 0 .. k - 1, over and over."""
         return rows.size % k == 0 and bool(np.all(place[rows].reshape(-1, k) == np.arange(k)))
 
     if not in_order() and {"user", "slate"} <= set(names):
@@ -227,7 +229,7 @@ def _whole_slates(get: Callable[[str], NDArray[Any]], names: Collection[str]) ->
     return rows, k
 
 
-def _numbers(items: NDArray[Any] | None) -> Ints | None:
+def _item_numbers(items: NDArray[Any] | None) -> Ints | None:
     """Return item numbers from 0: the ids themselves if they are whole, not negative and below :data:`MOST_ITEMS`.
 
     Returns None if the items are not known.
@@ -237,19 +239,18 @@ def _numbers(items: NDArray[Any] | None) -> Ints | None:
     shown_items = Clusters.of(items, items.size, "action")
     if shown_items is None:
         return None
-    small = shown_items.codes.min() >= 0 and shown_items.codes.max() < MOST_ITEMS
-    if small:
+    if shown_items.codes.min() >= 0 and shown_items.codes.max() < MOST_ITEMS:
         return shown_items.codes
     return shown_items.dense()[0]
 
 
 def _probabilities(
-    given: Mapping[str, tuple[str, NDArray[Any]]], rows: Ints, k: int, whose: str, least: float
+    columns: Mapping[str, tuple[str, NDArray[Any]]], rows: Ints, k: int, whose: str, least: float
 ) -> dict[str, Floats]:
     """Check probabilities, and compute the kinds "cumulative" and "slate" from conditional ones.
 
     Args:
-        given: name of the column and its values in all rows of the input, by kind.
+        columns: name of the column and its values in all rows of the input, by kind.
         rows: (n,) numbers of the rows that are used.
         k: number of rows per slate.
         whose: owner of the probabilities in error messages, the log or the target.
@@ -263,7 +264,7 @@ def _probabilities(
     """
     rounding = 1e-6  # of probabilities in float32
     by_kind: dict[str, Floats] = {}
-    for kind, (name, values) in given.items():
+    for kind, (name, values) in columns.items():
         by_kind[kind] = column(values[rows], name, rows=rows.size)
         # A target has no conditional probability below an item that it does not show: any value may stand there.
         if kind != "conditional" or least > 0.0:
@@ -272,13 +273,15 @@ def _probabilities(
             by_kind[kind] = np.minimum(by_kind[kind], 1.0)
     if "conditional" in by_kind:
         conditional = by_kind.pop("conditional").reshape(-1, k)
+        # Below an item of probability 0, conditional probabilities are undefined, and the product stays 0.
         impossible = np.logical_or.accumulate(conditional == 0.0, axis=1)
         cumulative: Floats = np.where(impossible, 0.0, conditional).cumprod(axis=1)
         if not np.all((cumulative >= 0.0) & (cumulative <= 1.0 + rounding)):
             raise UserError(f"the conditional probabilities of {whose} are not in [0, 1]")
         by_kind["cumulative"] = cumulative.ravel()
-        of_slate = np.repeat(cumulative[:, -1], k)
-        if not np.allclose(by_kind.setdefault("slate", of_slate), of_slate, rtol=rounding, atol=0.0):
+        # A slate's probability is that of all its items down to the last; a column of it must agree.
+        product = np.repeat(cumulative[:, -1], k)
+        if not np.allclose(by_kind.setdefault("slate", product), product, rtol=rounding, atol=0.0):
             raise UserError(f"the slate probabilities of {whose} are not the products of its conditional ones")
     return by_kind
 
@@ -393,7 +396,7 @@ def pseudo_inverse(
     """
     missing = 0.0
     if callable(logger):
-        weight, missing = _enumerated(rows, logger, context)
+        weight, missing = _weights_by_enumeration(rows, logger, context)
     elif str(logger) == "uniform":
         items = whole_number(n_items or 0, "n_items", least=max(rows.slate_size, 2))
         weight = _uniform_weights(rows, items, inclusion)
@@ -412,7 +415,7 @@ def pseudo_inverse(
     findings += _check_mean_weight(weight, rows)
     weight = np.repeat(weight, rows.slate_size)
     linear = weight * rows.reward
-    most = float(np.max(np.abs(weight))) or 1.0
+    most = float(np.max(np.abs(weight))) or 1.0  # a divisor, also if every weight is 0
     # Weights may be negative: one more row may lower the estimate by the most negative weight times a reward.
     down = max(float(np.max(-weight)) * float(np.max(rows.reward)), float(np.mean(linear)), 0.0)
     return Scores(linear=linear, signed=weight, slope=down / most, warnings=tuple(findings))
@@ -442,7 +445,7 @@ def _uniform_weights(rows: RankingRows, m: int, inclusion: Any) -> Floats:
     return weight + ((m - 1.0) * inclusions - k * (k - 1.0)) / (m - k)
 
 
-def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -> tuple[Floats, float]:
+def _weights_by_enumeration(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -> tuple[Floats, float]:
     """Compute weights q' G^+ 1_s by enumeration of each context's rankings.
 
     Args:
@@ -468,7 +471,7 @@ def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -
         labels = rows.by_slate(np.asarray(context))[:, 0]
     weight = np.empty(len(shown_items))
     for label in np.unique(labels):
-        rankings, logging, target = (np.asarray(number) for number in logger(label))
+        rankings, logging, target = (np.asarray(values) for values in logger(label))
         items = int(max(rankings.max(), shown_items.max())) + 1
         if len(rankings) > MOST_RANKINGS or k * items > MOST_PAIRS:
             raise UserError(
@@ -491,8 +494,9 @@ def _check_mean_weight(weight: Floats, rows: RankingRows) -> list[Finding]:
     """Return the finding of slate weights (S,), of either sign, whose mean is proved not to be 1, if it is."""
     mean = float(np.mean(weight))
     sums = user_sums(np.repeat(weight - mean, rows.slate_size), rows.clusters)
-    top = float(np.max(np.abs(weight)))
-    less, more = Deviations.of(sums).spread(rows.reward.size, top, top, STRICT).reaches(STRICT)
+    largest = float(np.max(np.abs(weight)))
+    spread = Deviations.of(sums).spread(scale=rows.reward.size, up=largest, down=largest, level=STRICT)
+    less, more = spread.reaches(STRICT)
     if mean - less <= 1.0 <= mean + more:
         return []
     mean_text, expected_text = told_apart(mean, 1.0)
@@ -545,7 +549,7 @@ _NORMALISED = tuple(
     )
     for info in _WEIGHTED
 )
-_OTHERS = (
+_WITH_ARGUMENTS = (
     _record(
         "pseudo_inverse",
         "a linear model of slates, inverted",
@@ -583,7 +587,9 @@ _OTHERS = (
         requires=("behaviour",),
     ),
 )
-RANKING_ESTIMATORS: dict[str, RankingEstimatorInfo] = {info.name: info for info in (*_WEIGHTED, *_NORMALISED, *_OTHERS)}
+RANKING_ESTIMATORS: dict[str, RankingEstimatorInfo] = {
+    info.name: info for info in (*_WEIGHTED, *_NORMALISED, *_WITH_ARGUMENTS)
+}
 MEANING = {
     "q_logged": "a model's reward of each row, given the items down to it",
     "q_target": "its mean over the item that the target would show there, given the items above",

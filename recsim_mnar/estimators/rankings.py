@@ -134,7 +134,7 @@ def estimate_ranking_value(
         UserError: invalid input, with the column and row; a clip for estimators that have none.
     """
     target_name = target if isinstance(target, str) else "NAME"
-    case = _Case(
+    case = _RankingEstimation(
         facts={name: options.pop(name, None) for name in _FACTS},
         position_weights=position_weights,
         level=level_of(level),
@@ -320,7 +320,7 @@ class AboutUsers:
         return by_name | clicks
 
 
-def _objection(code: str, limits: Limits, severity: float = CAUTION, **params: Any) -> Finding:
+def _finding_on(code: str, limits: Limits, severity: float = CAUTION, **params: Any) -> Finding:
     """Return a finding about a number whose confidence limits exclude 0.
 
     The text gives the absolute value and limits, and a word for the sign.
@@ -380,7 +380,7 @@ def about_users(code: str) -> bool:
 
 
 @dataclass(eq=False)
-class _Case:
+class _RankingEstimation:
     """One log and the arguments of :func:`estimate_ranking_value`; results that estimators share are computed once.
 
     Attributes:
@@ -549,12 +549,12 @@ class _Case:
         slate_weight = log.by_slate(rows.weight).sum(1)
         if signed is not None:  # one weight per slate, repeated in each of its rows
             slate_weight = signed[:: log.slate_size]
-        effective_slates = _effective(slate_weight)
+        effective_slates = _effective_size(slate_weight)
         differences = self.differences(info)
         if math.isfinite(rows.clip):
-            ess = _effective(np.minimum(rows.weight, rows.clip))
+            ess = _effective_size(np.minimum(rows.weight, rows.clip))
             estimate = replace(estimate, ess=ess, diagnostics=replace(estimate.diagnostics, ess=ess))
-        findings = [self._for_slates(finding, info, estimate.n) for finding in estimate.verdict.findings]
+        findings = [self._in_words_of_slates(finding, info, estimate.n) for finding in estimate.verdict.findings]
         if effective_slates < LEAST_ESS:
             severity = scaled(effective_slates, LEAST_ESS, min(FEW_ESS, slate_weight.size))
             counts = {"ess": effective_slates, "slates": slate_weight.size}
@@ -575,7 +575,7 @@ class _Case:
         )
         return replace(estimate, estimator=info.name, diagnostics=diagnostics, verdict=Verdict.of(findings))
 
-    def _for_slates(self, finding: Finding, info: RankingEstimatorInfo, n: int) -> Finding:
+    def _in_words_of_slates(self, finding: Finding, info: RankingEstimatorInfo, n: int) -> Finding:
         """Return a finding on rows in the words of slates, with advice that the estimator allows.
 
         Args:
@@ -643,9 +643,9 @@ class _Case:
             share = abs(limits[0]) / size if size > 0.0 else WIDE
             severity = min(max(scaled(share, TOLERABLE, WIDE), CAUTION), GRAVE)
             advice = self._advice_to_use(name)
-            return [_objection("assumption_contradicted", limits, severity, sides=("above", "below"), **advice)]
+            return [_finding_on("assumption_contradicted", limits, severity, sides=("above", "below"), **advice)]
         if below is not None and excludes_0(below) and info.premise in ("independent", "cascade"):
-            return [_objection("assumption_contradicted", below, says="below", **self._advice_to_use("slate_ips"))]
+            return [_finding_on("assumption_contradicted", below, says="below", **self._advice_to_use("slate_ips"))]
         return []
 
     def _clicks_against(self, premise: str) -> list[Finding]:
@@ -653,11 +653,11 @@ class _Case:
         order = self.clicks.position_effect
         after = self.clicks.clicks_after_click
         if premise == "unordered" and order is not None and excludes_0(order):
-            return [_objection("position_effect", order, **self._advice_to_use("slate_ips"))]
+            return [_finding_on("position_effect", order, **self._advice_to_use("slate_ips"))]
         if premise in ("independent", "additive") and after is not None and excludes_0(after):
             # Moods that change between a user's slates raise the rate after a click too, although each click depends on
             # its own item alone. No log can separate the two, so this is a caution and not a proof.
-            return [_objection("clicks_after_click", after, **self._advice_to_use("reward_interaction_ips"))]
+            return [_finding_on("clicks_after_click", after, **self._advice_to_use("reward_interaction_ips"))]
         return []
 
     def _bias_left_open(self, estimate: Estimate, bound: Limits | None) -> Finding:
@@ -711,7 +711,7 @@ class _Case:
     def _has_enough_slates(self, info: RankingEstimatorInfo) -> bool:
         """Return whether the log has enough of the target's slates for a difference to be evidence about users."""
         slate_weight = self.log.by_slate(self.rows(info).weight).sum(1)
-        return not self.log.gaps and _effective(slate_weight) >= FEW_ESS
+        return not self.log.gaps and _effective_size(slate_weight) >= FEW_ESS
 
     @property
     def _why_no_bound(self) -> str:
@@ -749,7 +749,7 @@ class _Case:
         return item_findings(self.log.items, propensity, self.log.clusters)
 
 
-def _effective(weight: Floats) -> float:
+def _effective_size(weight: Floats) -> float:
     """Return Kish's effective sample size of weights (n,), of slates or of rows; 0 if all weights are 0."""
     square = float(weight @ weight)
     if square > 0.0:

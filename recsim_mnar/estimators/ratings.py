@@ -80,6 +80,7 @@ class NaiveBayes:
             UserError: a value that was not in the self-selected ratings.
         """
         values = np.asarray(values, np.float64)
+        # Values above the scale get the last place, where they differ and are refused.
         place = np.minimum(np.searchsorted(self.scale, values), len(self.scale) - 1)
         unknown = np.asarray(self.scale)[place] != values
         if unknown.any():
@@ -290,15 +291,17 @@ def _verdict(
             severity = GRAVE if error > 0.3 else CAUTION
             message = f"the inverse propensities of the observed sum to {mean:.3g} of all cells and should to 1"
             findings.append(Finding("propensities", severity, mean, message, "check the propensities"))
-        ratio = math.inf
+        low, high = ends
+        relative_reach = math.inf
         if value != 0.0:
-            ratio = max(ends[1] - value, value - ends[0]) / abs(value)
-        message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
-        findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, advice))
-    spread = float(w.max() / w.min())
-    severity = 0.99 if spread > 1.0 + 1e-9 else 0.0  # below caution, because the verdict is on the IPS estimate
-    message = f"weights differ up to {spread:.3g} times, so the naive mean is of other cells than all"
-    findings.append(Finding("naive_biased", severity, spread, message, "use ips or snips"))
+            relative_reach = max(high - value, value - low) / abs(value)
+        message = f"the interval reaches {100.0 * relative_reach:.3g} % of the value to either side"
+        findings.append(Finding("wide_interval", scaled(relative_reach, 0.4, 1.0), relative_reach, message, advice))
+    weight_ratio = float(w.max() / w.min())
+    # 1e-9 allows for rounding.
+    severity = 0.99 if weight_ratio > 1.0 + 1e-9 else 0.0  # below caution, because the verdict is on the IPS estimate
+    message = f"weights differ up to {weight_ratio:.3g} times, so the naive mean is of other cells than all"
+    findings.append(Finding("naive_biased", severity, weight_ratio, message, "use ips or snips"))
     return Verdict.of(findings)
 
 
@@ -459,11 +462,12 @@ class Refits:
         n_users = ratings.n_users
         n_values = len(fit.scale)
         cell = np.searchsorted(fit.scale, ratings.values) * n_users + ratings.users
+        # (values, users) sums of weighted losses, of weights and of 1, each before division by the propensity.
         tables = [
             np.bincount(cell, column, n_values * n_users).reshape(n_values, n_users)
             for column in (factor * d, factor, np.ones(len(d)))
         ]
-        columns = np.concatenate([*tables, np.ones((1, n_users))])
+        columns = np.concatenate([*tables, np.ones((1, n_users))])  # the last row counts users
         sums = resampled_sums(columns, replicates=self.replicates, seed=self.seed)
         losses, factors, observed = np.split(sums[:-1], 3)
         cells = sums[-1] * ratings.n_items
@@ -526,6 +530,7 @@ def _refits(fit: Callable[..., Any], clip: float, replicates: Any, seed: Any) ->
     """
 
     def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
+        """Fit propensities in a resample, and return the weights of its ratings."""
         return _inverse(observed, fit(observed, users), clip)
 
     replicates = whole_number(replicates, "replicates", 20)
@@ -683,7 +688,7 @@ def _resampled_ends(
     mean = float(resampled.mean())
     deviation = resampled - resampled.mean()
     square = float((deviation * deviation).mean())
-    third = 0.0
+    third = 0.0  # skewness as the step of a Poisson count, see Spread
     if square > 0.0:
         third = float((deviation**3).mean()) / square
     variance = square * small_sample_factor(min(users, len(resampled)), level)

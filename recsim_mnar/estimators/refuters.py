@@ -130,16 +130,17 @@ def refute(
     clusters = Clusters.of(cluster, log.reward.size)
     if not np.sum(log.weight) > 0.0:
         raise UserError("the target takes none of the logged actions: nothing can be refuted. Log with exploration")
+    # Collected first, because the level of each test depends on their number.
     runs: dict[str, Refuter] = {"halves": lambda rows: halves(rows, time)}
     proved: list[Finding] = []
     if refit is not None:
         runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
     if action is not None:
-        shown_items = _Shown.of(action, p, context)
+        shown_items = _ShownItems.of(action, p, context)
         proved = item_findings(action, p, clusters, propensity_min=propensity_min, context=context)
         if not proved:
             runs["item_propensities"] = lambda rows: all_items(rows, shown_items)
-        if clusters is not None and _repeated(shown_items.item, clusters) <= REPEATED:
+        if clusters is not None and _repeated_share(shown_items.item, clusters) <= REPEATED:
             runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown_items)
             runs["tastes"] = lambda rows: tastes(rows, shown_items)
     rows = _Rows(log.reward, log.weight, clusters, 1.0 - ALARM / len(runs))
@@ -147,7 +148,7 @@ def refute(
     return proved + [run(rows) or Finding(name, 0.0, 0.0, **nothing) for name, run in runs.items()]
 
 
-def _repeated(item: Ints, clusters: Clusters) -> float:
+def _repeated_share(item: Ints, clusters: Clusters) -> float:
     """Return the share of rows that show the same item as the user's row before; 1 if no user has two rows."""
     by_item = clusters.together(item)
     follows = ~user_begins(clusters.together(clusters.codes))[1:]
@@ -157,7 +158,7 @@ def _repeated(item: Ints, clusters: Clusters) -> float:
 
 
 @dataclass(frozen=True)
-class _Shown:
+class _ShownItems:
     """Items shown, their propensities, and the levels of the context column.
 
     Attributes:
@@ -173,12 +174,12 @@ class _Shown:
     levels: Levels
 
     @staticmethod
-    def of(action: Any, propensity: Floats, context: Any) -> _Shown:
+    def of(action: Any, propensity: Floats, context: Any) -> _ShownItems:
         """Number the items and the levels of the context from columns (n,) of any kind."""
         shown_items = Clusters.of(action, propensity.size, "action")
         levels = Levels.of(context, propensity.size)
         assert shown_items is not None
-        return _Shown(propensity, *shown_items.dense(), levels)
+        return _ShownItems(propensity, *shown_items.dense(), levels)
 
     def score(self, rows: _Rows, past: Ints | None = None) -> float:
         """Test whether items are chosen more often than their propensities say, in some context or after some past.
@@ -201,7 +202,7 @@ class _Shown:
             level = past * len(self.levels.names) + self.levels.codes
         cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
         level_of_cell = cells // self.n_items
-        half = _alternate(rows)
+        half = _rows_of_every_second_user(rows)
         w = 1.0 / self.propensity
         parts = np.zeros(w.size)
         for fitted, tested in ((half, ~half), (~half, half)):
@@ -221,7 +222,7 @@ class _Shown:
         return 0.0
 
 
-def _alternate(rows: _Rows) -> NDArray[np.bool_]:
+def _rows_of_every_second_user(rows: _Rows) -> NDArray[np.bool_]:
     """Return (n,) a mask of the rows of every second user, or of every second row if users are not known."""
     if rows.clusters is None:
         codes = np.arange(rows.reward.size)
@@ -230,19 +231,19 @@ def _alternate(rows: _Rows) -> NDArray[np.bool_]:
     return codes % 2 == 0
 
 
-def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
+def all_items(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     """Return the finding of items that are chosen more often than their propensities say, if it is proved jointly.
 
     It detects small errors of many items, none of which :func:`item_findings` proves alone; by the level of the context
     column, if there is one.
     """
-    score = shown.score(rows)
+    score = shown_items.score(rows)
     if score > 0.0:
         return Finding("item_propensities", GRAVE, score, says="together", score=score)
     return None
 
 
-def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
+def earlier_rewards(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     """Return the finding of items that are chosen more often than propensities say after some reward, if it is proved.
 
     The past is whether the reward of the user's row before was above the mean. If such items are found, the reward
@@ -250,14 +251,15 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     the mean of the statistic is not 0, because each row's own reward is among the permuted ones.
     """
     assert rows.clusters is not None
+    # 0 without an earlier row, 1 after a reward up to the mean, 2 after one above it.
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
-    score = shown.score(rows, before)
+    score = shown_items.score(rows, before)
     if score > 0.0:
         return Finding("earlier_rewards", CAUTION, score, score=score)
     return None
 
 
-def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
+def tastes(rows: _Rows, shown_items: _ShownItems) -> Finding | None:
     """Return the finding of items that are chosen more often than propensities say for some taste, if it is proved.
 
     The past is the item of the user's last reward above the mean; all items but the :data:`MOST_LIKED` most rewarded
@@ -265,10 +267,10 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     """
     assert rows.clusters is not None
     liked = rows.reward > float(np.mean(rows.reward))
-    order = np.argsort(-np.bincount(shown.item[liked], minlength=shown.n_items), kind="stable")
+    order = np.argsort(-np.bincount(shown_items.item[liked], minlength=shown_items.n_items), kind="stable")
     rank = np.argsort(order)
-    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown.item], -1)
-    score = shown.score(rows, last_from_0(taste, rows.clusters) + 1)
+    taste = np.where(liked, np.minimum(rank, MOST_LIKED)[shown_items.item], -1)  # -1: the row shows no taste
+    score = shown_items.score(rows, last_from_0(taste, rows.clusters) + 1)
     if score > 0.0:
         return Finding("tastes", CAUTION, score, score=score)
     return None
@@ -303,7 +305,7 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
     when: NDArray[Any] = np.arange(n)
     if time is not None:
         when = finite_column(time, "time", n)
-    late = when >= np.sort(when)[n // 2]
+    late = when >= np.sort(when)[n // 2]  # from the median on
     early_sum, late_sum = (float(np.sum(rows.weight[part])) for part in (~late, late))
     if min(early_sum, late_sum) <= 0.0:
         return None
@@ -314,6 +316,7 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
     early_parts = -(rows.reward - early_value) / early_sum
     parts = rows.weight * np.where(late, late_parts, early_parts) * n
     step = n * float(np.max(rows.weight)) * float(np.ptp(rows.reward)) / min(early_sum, late_sum)
+    # The parts have mean 0, so their limits are the distances from the change to its limits.
     _, less, more = rows.limits(parts, float(n), step)
     change = late_value - early_value
     low = change + less
@@ -338,19 +341,20 @@ def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Findin
     Returns:
         The finding; None if no gain over the logging policy is proved.
     """
-    leads = []
+    from scipy.special import stdtrit
+
+    # Estimated gains over the logging policy, whose weight is 1 in each row.
+    gains = []
     for number in range(REFITS):
         r = permuted(rows.reward, seed, number)
         t = column(refit(r), "target of refit", rows=r.size)
-        leads.append(float(np.mean((t / propensity - 1.0) * (r - float(np.mean(r))))))
-    lead = float(np.mean(leads))
-    error = float(np.std(leads, ddof=1)) / math.sqrt(REFITS)
-    from scipy.special import stdtrit
-
-    least = lead - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
+        gains.append(float(np.mean((t / propensity - 1.0) * (r - float(np.mean(r))))))
+    gain = float(np.mean(gains))
+    error = float(np.std(gains, ddof=1)) / math.sqrt(REFITS)
+    least = gain - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
     if least <= 0.0:
         return None
-    return Finding("refit", GRAVE, lead, lead=lead)
+    return Finding("refit", GRAVE, gain, lead=gain)
 
 
 def permuted(reward: Floats, seed: int, number: int) -> Floats:
@@ -511,13 +515,13 @@ class ItemSums:
                 is not known, and then a mean below 1 proves nothing.
         """
         low, high = self.limits(1.0 - (1.0 - STRICT) / max(self.x.size, 1), propensity_min)
-        # Factor by which an item is proved too frequent, or too rare.
-        off = np.maximum(low, 1.0 / np.maximum(high, 1e-300))
-        if not np.any(off > 1.0):
+        # Factor by which an item is proved too frequent, or too rare; 1e-300 avoids a division by 0.
+        proved_factor = np.maximum(low, 1.0 / np.maximum(high, 1e-300))
+        if not np.any(proved_factor > 1.0):
             return []
-        place, item = np.unravel_index(int(np.argmax(off)), off.shape)
+        place, item = np.unravel_index(int(np.argmax(proved_factor)), proved_factor.shape)
         mean = float(self.x[place, item] / self.rows[place])
-        wrong_items = int(np.count_nonzero((off > 1.0).any(axis=0)))
+        wrong_items = int(np.count_nonzero((proved_factor > 1.0).any(axis=0)))
         return [self._finding(int(place), item, mean, wrong_items)]
 
     def limits(self, level: float, propensity_min: float | None = None) -> tuple[Floats, Floats]:
@@ -545,6 +549,7 @@ class ItemSums:
             second = self.xx[place] - 2.0 * means * self.xl[place] + means**2 * self.ll[place]
             # One more user could add the largest weight in all of the rows, because one draw may hold for all of them.
             up = heaviest * float(self.longest[place]) / n
+            # Without a least propensity, a mean below 1 proves nothing and needs no limits.
             for item in np.flatnonzero((means > 1.0) | (propensity_min is not None)):
                 mean = float(means[item])
                 variance = max(float(second[item]), 0.0) / n**2 * factor
@@ -562,10 +567,9 @@ class ItemSums:
             wrong: number of items that are proved wrong.
         """
         mean_text, expected_text = told_apart(mean, 1.0)
+        where = {}
         if self.column:
             where = {"says": "level", "name": self.column, "level": self.levels[place]}
-        else:
-            where = {}
         if mean > 1.0:
             expected_text = f"{expected_text} at most"
         of_items = {"item": self.items[item], "wrong": wrong, "items": self.items.size}

@@ -27,6 +27,8 @@ by the double ratio; of copied rows; and on later rows (whose scores have a stan
 nothing lasts)."""
 ALIKE = 0.15
 """Least difference between the share of copies that are both rewarded, and the same share of other rows."""
+_IN_A_ROW, _LASTING = 2, (3, 4)
+"""Columns of :attr:`RepeatSums.scores`: that of items shown in a row, and those of lasting effects, one per half."""
 WITHIN = 10
 """Number of a user's next rows whose rewards a shown item may change."""
 
@@ -109,7 +111,7 @@ class RepeatSums:
         place = self._place_of(a, r, p)
         later = self._later(user_starts(user), place, r, p)
         sums = self.scores, self.totals, self.products, self.counts
-        least = min(float(r.min()), 0.0)
+        least = min(float(r.min()), 0.0)  # subtracted, because ratios need sums that are not negative
         scratch = np.zeros(4 * self.means.size + 17)  # four columns by item, 5 scores and 12 totals of a user
         kernels.add_repeats(user, place, r, p, self.means, self.effects, later, least, scratch, *sums)
 
@@ -142,6 +144,7 @@ class RepeatSums:
         sizes = np.diff(np.append(starts, n))
         ends = np.repeat(np.append(starts[1:], n), sizes)
         following = np.arange(1, n + 1)
+        # Sums of windows are differences of a running sum, in which centred rewards cause smaller rounding errors.
         running = np.append(0.0, np.cumsum(reward - reward.mean()))
         later = running[np.minimum(following + WITHIN, ends)] - running[following]
         followed = following < ends
@@ -206,16 +209,17 @@ class RepeatSums:
         Args:
             which: 0 for showings in any earlier row, 1 for those in the row before.
         """
-        moved = self.score(which) / MOVED
-        tired = self.ratio(which)[1] / TIRED
-        both_up = min(moved, tired) > 1.0
-        both_down = max(moved, tired) < -1.0
+        # Both tests in units of the number of standard errors that proves an effect.
+        randomisation_test = self.score(which) / MOVED
+        double_ratio_test = self.ratio(which)[1] / TIRED
+        both_up = min(randomisation_test, double_ratio_test) > 1.0
+        both_down = max(randomisation_test, double_ratio_test) < -1.0
         return min(self.counts[:2]) >= LEAST_REPEATS and (both_up or both_down)
 
     @property
     def lasting_score(self) -> float:
         """The effect of the item shown on the rewards of the user's next rows, in standard errors."""
-        return (self.score(3) + self.score(4)) / math.sqrt(2.0)
+        return sum(self.score(column) for column in _LASTING) / math.sqrt(2.0)  # two independent halves of the users
 
     @property
     def copied_score(self) -> float:
@@ -226,7 +230,8 @@ class RepeatSums:
         causes no excess. If hardly any rows are apart, the share of rewarded rows of the log is subtracted instead,
         but only if items follow themselves more often than their propensities say.
         """
-        if self.counts[3] < FEWEST_PAIRS:
+        shown_before, first_shown, rewarded, pairs_near, rows_with_pair_apart = self.counts
+        if pairs_near < FEWEST_PAIRS:
             return 0.0
         both_near, all_near, both_far, all_far = self.totals[2].tolist()
         share = both_near / all_near
@@ -236,10 +241,10 @@ class RepeatSums:
         # Derivatives of share - other by the four sums (delta method).
         far = max(all_far, 1e-300)
         slope = np.array([1.0 / all_near, -share / all_near, -1.0 / far, other / far])
-        if self.counts[4] < FEWEST_PAIRS:
-            other = float(self.counts[2] / self.counts[:2].sum())
+        if rows_with_pair_apart < FEWEST_PAIRS:
+            other = float(rewarded / (shown_before + first_shown))
             slope[2:] = 0.0
-            if self.score(2) <= COPIED:
+            if self.score(_IN_A_ROW) <= COPIED:
                 return 0.0
         if share < other + ALIKE:
             return 0.0
@@ -317,7 +322,8 @@ def click_facts(log: SlateLog, level: float) -> ClickFacts:
     """
     if log.action is None or log.slate_size < 2:
         return ClickFacts()
-    clicks_level, below_level = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
+    clicks_level = 1.0 - CLICKS * (1.0 - level)
+    below_level = 1.0 - BELOW * (1.0 - level)
     propensity = log.logging.get("marginal")
     logging_down = log.logging.get("cumulative")
     target_down = log.targets.get("cumulative")
@@ -351,6 +357,7 @@ def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) 
     reward = log.reward
     n = reward.size
     position = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
+    # Item effects are removed by centring position and reward at the item's weighted means.
     item_weight, *item_sums = (np.bincount(action, weight * x) for x in (np.ones(n), position, reward))
     mean_position, mean_reward = (
         np.divide(x, item_weight, out=np.zeros_like(x), where=item_weight > 0.0)[action] for x in item_sums
@@ -416,30 +423,36 @@ def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
     following = _next_slates(log)
     excess = _above_usual(log)
     n, k = shown_items.shape
-    has_next = following != np.arange(n)
+    has_next = following != np.arange(n)  # a user's only slate is followed by itself
+    # Of this slate: True in rows below a click.
     below_click = np.zeros((n, k), bool)
     below_click[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
     below_click &= has_next[:, None]
     shown_next = shown_items[following]
     excess_next = excess[following]
+    # Of the next slate: True if the item is above the same position in this slate.
     stands_above = np.stack([(shown_next[:, j, None] == shown_items[:, :j]).any(1) for j in range(k)], axis=1)
     compared = below_click & ~stands_above
-    weighted = below_click * _place_weights(log)
+    weights = below_click * _place_weights(log)
+    # By position: numbers of rows, and sums of weights.
     rows = below_click.sum(0)
-    sums = weighted.sum(0)
+    weight_sums = weights.sum(0)
     rows_next = compared.sum(0)
     # Positions are left out if the effective number of rows is small, as for items that are hardly ever shown below
     # those above them.
-    enough = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
+    enough = (rows_next > 0) & (weight_sums**2 >= FEW_ESS * (weights**2).sum(0)) & (weight_sums > 0.0)
     if not enough.any():
         return None
-    sums = np.where(enough, sums, 1.0)
+    # 1 avoids 0 / 0 at positions that are left out.
+    weight_sums = np.where(enough, weight_sums, 1.0)
     rows_next = np.where(enough, rows_next, 1.0)
     total = float(rows[enough].sum())
-    rate = (excess * weighted).sum(0) / sums
+    rate = (excess * weights).sum(0) / weight_sums
     rate_next = (excess_next * compared).sum(0) / rows_next
     effect = float(((rate - rate_next) * rows)[enough].sum()) / total
-    parts = enough * rows * (weighted * (excess - rate) / sums - compared * (excess_next - rate_next) / rows_next)
+    # Influence of each row on the effect, an average over positions weighted by rows, times n k / total.
+    influence = weights * (excess - rate) / weight_sums - compared * (excess_next - rate_next) / rows_next
+    parts = enough * rows * influence
     return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
 
 
@@ -459,10 +472,11 @@ def _place_weights(log: SlateLog) -> Floats:
 def _next_slates(log: SlateLog) -> Ints:
     """Return (S,) the number of the user's next slate; after a user's last slate, that of the first."""
     user = log.clusters.dense()[0][:: log.slate_size]
-    order = np.argsort(user, kind="stable")
+    order = np.argsort(user, kind="stable")  # slates of a user together, in the order of the log
     starts = user_starts(user[order])
+    ends = np.r_[starts[1:], user.size] - 1
     after = np.roll(order, -1)
-    after[np.r_[starts[1:], user.size] - 1] = order[starts]
+    after[ends] = order[starts]  # each user's last slate is followed by the first
     following = np.empty(user.size, np.int64)
     following[order] = after
     return following

@@ -190,7 +190,7 @@ def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
 
     At lam = 1 the formula is 0 / 0 where w is 0; the weight is 0 there.
     """
-    lam = _within("lam", lam, 0.0, 1.0)
+    lam = _checked_number("lam", lam, 0.0, 1.0)
     weight = rows.weight
     used = np.divide(weight, 1.0 - lam + lam * weight, out=np.zeros_like(weight), where=weight > 0.0)
     return used, lam > 0.0, _inverse(lam)
@@ -198,13 +198,13 @@ def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
 
 def explored(rows: Rows, *, gamma: float = 0.01) -> Weights:
     """Return the weights of implicit exploration, target / (propensity + gamma) (Gabbianelli, Neu & Papini 2024)."""
-    gamma = _within("gamma", gamma, 0.0, math.inf)
+    gamma = _checked_number("gamma", gamma, 0.0, math.inf)
     return rows.target / (rows.propensity + gamma), gamma > 0.0, _inverse(gamma)
 
 
 def switched(rows: Rows, *, tau: float = 15.0) -> Weights:
     """Return w where it is at most tau, and 0 elsewhere, so that only the model counts (Wang, Agarwal & Dudik 2017)."""
-    tau = _within("tau", tau, 0.0, math.inf)
+    tau = _checked_number("tau", tau, 0.0, math.inf)
     above = rows.weight > tau
     return np.where(above, 0.0, rows.weight), bool(np.any(above)), tau
 
@@ -215,7 +215,7 @@ def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
     At lam = 0 the formula is 0 / 0 where w is 0; the weight is 0 there. The largest weight, sqrt(lam) / 2, is at
     w = sqrt(lam).
     """
-    lam = _within("lam", lam, 0.0, math.inf)
+    lam = _checked_number("lam", lam, 0.0, math.inf)
     weight = rows.weight
     if math.isinf(lam):
         return weight, False, math.inf
@@ -259,10 +259,10 @@ def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) 
             "estimator 'mips' needs the group's probability under both policies: give group_target and group_propensity"
         )
     names = "reward", "group_propensity", "group_target"
-    chance = column(group_propensity, names[1], rows=rows.reward.size)
-    # A group's probability is a sum, which may exceed 1 by rounding errors.
-    chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)
-    of_groups = Rows.of(rows.reward, chance, group_target, names=names)
+    propensity = column(group_propensity, names[1], rows=rows.reward.size)
+    # A group's probability is a sum, which may exceed 1 by rounding errors; larger values are refused below.
+    propensity = np.where(propensity <= HIGHEST_TARGET, np.minimum(propensity, 1.0), propensity)
+    of_groups = Rows.of(rows.reward, propensity, group_target, names=names)
     assumption = Finding("embedding", CAUTION, 1.0)
     return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(assumption,))
 
@@ -281,6 +281,7 @@ def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
     product = rows.weight * rows.weight - rows.weight
     fold_numerators = np.bincount(fold, product * rows.reward, n_folds)
     fold_denominators = np.bincount(fold, product, n_folds)
+    # Sums over the other folds: the total minus those of the fold.
     numerators = fold_numerators.sum() - fold_numerators
     denominators = fold_denominators.sum() - fold_denominators
     beta = np.divide(numerators, denominators, out=np.zeros(n_folds), where=denominators != 0.0)
@@ -334,7 +335,7 @@ def _inverse(limit: float) -> float:
     return math.inf
 
 
-def _within(name: str, value: Any, low: float, high: float) -> float:
+def _checked_number(name: str, value: Any, low: float, high: float) -> float:
     """Return a parameter as a float, or raise UserError unless it is a number in [low, high]."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not low <= float(value) <= high:
         raise UserError(f"{name} must be a number in [{low:g}, {high:g}], got {value!r}")
@@ -392,9 +393,10 @@ class EstimatorInfo:
     lighter: str = "clipped_ips"
 
 
-def _record(name: str, title: str, source: str, scores: Callable[..., Scores], **more: Any) -> EstimatorInfo:
+def _info(name: str, title: str, source: str, scores: Callable[..., Scores], **more: Any) -> EstimatorInfo:
     """Make the record of an estimator's function, reading its parameters from the signature after ``rows``."""
-    options = [p for p in list(inspect.signature(scores).parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
+    parameters = list(inspect.signature(scores).parameters.values())
+    options = [p for p in parameters[1:] if p.kind is not p.VAR_KEYWORD]  # without the first one, rows
     required = tuple(p.name for p in options if p.default is p.empty)
     optional = tuple(p.name for p in options if p.default is not p.empty)
     return EstimatorInfo(name, title, source, scores, requires=required, takes=optional, **more)
@@ -408,8 +410,8 @@ _SU, _METELLI = "Su et al. 2020", "Metelli et al. 2021"
 ESTIMATORS: dict[str, EstimatorInfo] = {
     info.name: info
     for info in (
-        _record("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), in_blocks=True),
-        _record(
+        _info("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), in_blocks=True),
+        _info(
             "clipped_ips",
             "mean of min(w, clip) r",
             "Ionides 2008; Bottou et al. 2013",
@@ -417,16 +419,16 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
             in_blocks=True,
             **_CLIPS,
         ),
-        _record("snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", snips, in_blocks=True),
-        _record(
+        _info("snips", "sum of w r over sum of w", "Swaminathan & Joachims 2015", snips, in_blocks=True),
+        _info(
             "dm", "mean of the reward model under the target", "Beygelzimer & Langford 2009", dm, needs=("q_target",)
         ),
-        _record(
+        _info(
             "dr", "reward model plus mean of w (r - q)", "Dudik, Langford & Li 2011", doubly_robust(plain), **_LIGHTER
         ),
-        _record("clipped_dr", "dr with min(w, clip)", _SU, doubly_robust(clipped), **_MODEL, **_CLIPS),
-        _record("sndr", "dr with the correction divided by mean w", "Thomas & Brunskill 2016", sndr, **_LIGHTER),
-        _record(
+        _info("clipped_dr", "dr with min(w, clip)", _SU, doubly_robust(clipped), **_MODEL, **_CLIPS),
+        _info("sndr", "dr with the correction divided by mean w", "Thomas & Brunskill 2016", sndr, **_LIGHTER),
+        _info(
             "switch_dr",
             "dr where w <= tau, else the model",
             "Wang et al. 2017",
@@ -434,22 +436,22 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
             less_bias="raise tau",
             **_MODEL,
         ),
-        _record("dros", "dr with w lam / (w^2 + lam)", _SU, doubly_robust(optimistic), less_bias="raise lam", **_MODEL),
-        _record("sg_ips", "ips with w / (1 - lam + lam w)", _METELLI, weighted(shrunk), less_bias="lower lam"),
-        _record(
+        _info("dros", "dr with w lam / (w^2 + lam)", _SU, doubly_robust(optimistic), less_bias="raise lam", **_MODEL),
+        _info("sg_ips", "ips with w / (1 - lam + lam w)", _METELLI, weighted(shrunk), less_bias="lower lam"),
+        _info(
             "sg_dr", "dr with w / (1 - lam + lam w)", _METELLI, doubly_robust(shrunk), less_bias="lower lam", **_MODEL
         ),
-        _record("mips", "weights of action groups in place of actions", "Saito & Joachims 2022", mips),
-        _record("beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", beta_ips),
-        _record(
+        _info("mips", "weights of action groups in place of actions", "Saito & Joachims 2022", mips),
+        _info("beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", beta_ips),
+        _info(
             "ix_ips",
             "mean of pi / (pi_0 + gamma) r",
             "Gabbianelli et al. 2024",
             weighted(explored),
             less_bias="lower gamma",
         ),
-        _record("replay", "mean reward where the target takes the logged action", "Li et al. 2011", replay),
-        _record("balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", balanced_ips),
+        _info("replay", "mean reward where the target takes the logged action", "Li et al. 2011", replay),
+        _info("balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", balanced_ips),
     )
 }
 
@@ -459,7 +461,7 @@ def known_estimators() -> dict[str, str]:
     titles = {name: info.title for name, info in ESTIMATORS.items()}
     for name, point in announced(GROUP).items():
         if name not in titles:
-            titles[name] = _own(name, point.load()).title
+            titles[name] = _info_of_function(name, point.load()).title
     return titles
 
 
@@ -477,9 +479,9 @@ def check_name(name: str) -> EstimatorInfo:
         if name in ESTIMATORS:
             return ESTIMATORS[name]
         if ":" in name:
-            return _own(name, imported("estimator", name))
+            return _info_of_function(name, imported("estimator", name))
         if name in announced(GROUP):
-            return _own(name, announced(GROUP)[name].load())
+            return _info_of_function(name, announced(GROUP)[name].load())
     raise UserError(unknown("estimator", str(name), {**ESTIMATORS, **announced(GROUP)}, "function"))
 
 
@@ -488,7 +490,7 @@ def known_to_differ() -> tuple[str, ...]:
     return tuple(name for name, info in ESTIMATORS.items() if info.in_blocks)
 
 
-def _own(name: str, function: Any) -> EstimatorInfo:
+def _info_of_function(name: str, function: Any) -> EstimatorInfo:
     """Make the record of a user's own estimator.
 
     Args:
@@ -508,11 +510,11 @@ def _own(name: str, function: Any) -> EstimatorInfo:
             f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...). The one found takes other arguments"
         )
     title = (inspect.getdoc(function) or "an estimator of your own").partition("\n")[0]
-    record = _record(name, title, getattr(function, "source", "your own"), function)
-    return replace(record, scores=functools.partial(_own_scores, name, function))
+    record = _info(name, title, getattr(function, "source", "your own"), function)
+    return replace(record, scores=functools.partial(_checked_scores, name, function))
 
 
-def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:
+def _checked_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:
     """Call a user's own estimator and check its scores.
 
     Scores that are plain numbers get a finding, because their bias is unknown.

@@ -63,7 +63,7 @@ def _factors(width: int, degree: int) -> Ints:
 
 
 class UserSums:
-    """Moments of per-user sums: each user's rows are summed by column, and products of these sums are added over users.
+    """Moments, up to degree 4, of sums per user: a user's rows are summed by column, and products of the sums added up.
 
     Each total is kept as an unevaluated pair of floats (value and rounding error), so that blocks of whole users merge
     to the same bits as all rows at once. Without users each row counts as a user; such blocks must be cut at multiples
@@ -71,23 +71,23 @@ class UserSums:
 
     Args:
         names: names of the columns whose sums are multiplied with each other.
-        others: names of further columns, which are only summed.
+        sum_only: names of further columns, which are only summed and not multiplied.
         degree: largest number of factors of a product, 2 or 4.
     """
 
-    def __init__(self, names: Sequence[str], others: Sequence[str] = (), *, degree: int = 4) -> None:
+    def __init__(self, names: Sequence[str], sum_only: Sequence[str] = (), *, degree: int = 4) -> None:
         self.names = tuple(names)
-        self.others = tuple(others)
+        self.sum_only = tuple(sum_only)
         self.degree = degree
-        # Rows: values and their rounding errors. Columns: all products, then the sums of ``others``.
-        self._pairs = np.zeros((2, len(_places(len(names), degree)) + len(others)))
+        # Rows: values and their rounding errors. Columns: all monomials, then the sums of the columns ``sum_only``.
+        self._pairs = np.zeros((2, len(_places(len(names), degree)) + len(sum_only)))
 
     @staticmethod
     def of(
         names: Sequence[str],
         columns: Sequence[Floats],
         clusters: Clusters | None,
-        others: Sequence[str] = (),
+        sum_only: Sequence[str] = (),
         *,
         degree: int = 4,
     ) -> UserSums:
@@ -95,12 +95,12 @@ class UserSums:
 
         Args:
             names: names of the columns whose sums are multiplied with each other.
-            columns: (n,) values of each column, of ``names`` first and then of ``others``.
+            columns: (n,) values of each column, of ``names`` first and then of ``sum_only``.
             clusters: user of each row; None if rows are independent.
-            others: names of further columns, which are only summed.
+            sum_only: names of further columns, which are only summed.
             degree: largest number of factors of a product, 2 or 4.
         """
-        sums = UserSums(names, others, degree=degree)
+        sums = UserSums(names, sum_only, degree=degree)
         sums.extend(columns, clusters)
         return sums
 
@@ -108,7 +108,7 @@ class UserSums:
         """Add the rows of whole users.
 
         Args:
-            columns: (n,) values of each column, in the order of ``names`` and then of ``others``.
+            columns: (n,) values of each column, in the order of ``names`` and then of ``sum_only``.
             clusters: user of each row; None if rows are independent.
         """
         from recsim_mnar.estimators import _by_user_kernel as kernels
@@ -152,8 +152,8 @@ class UserSums:
         """Return the sum of a column over all rows."""
         if name in self.names:
             return self._sums[self.names.index(name)]
-        # Sums of the other columns are last: count from the end.
-        return self._sums[self.others.index(name) - len(self.others)]
+        # Sums of these columns are last: a negative index counts from the end.
+        return self._sums[self.sum_only.index(name) - len(self.sum_only)]
 
     def product(self, *forms: Form) -> float:
         """Sum over users the product of up to ``degree`` linear combinations of the user's column sums.
@@ -178,13 +178,13 @@ class UserSums:
         The first of the columns must be constant 1, so that its user sums are the numbers of rows.
         """
         form = {name: 1.0, self.names[0]: -self.total(name) / rows}
-        return max(self.product(form, form), 0.0)
+        return max(self.product(form, form), 0.0)  # rounding errors may make it negative
 
     def __add__(self, other: UserSums) -> UserSums:
         """Return the sums of both blocks of rows, which have no user in common."""
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
-        total = UserSums(self.names, self.others, degree=self.degree)
+        total = UserSums(self.names, self.sum_only, degree=self.degree)
         total._pairs = self._pairs.copy()
         kernels.add_exactly(total._pairs[0], total._pairs[1], other._pairs[0])
         total._pairs[1] += other._pairs[1]
@@ -192,8 +192,9 @@ class UserSums:
 
 
 def _policy_columns(degree: int = 4) -> UserSums:
-    """Return empty sums for a policy; "earned" is weight times reward."""
-    return UserSums(("rows", "weight", "earned"), ("reward", "squared weight", "earned reward"), degree=degree)
+    """Return empty sums of the columns of a policy; "earned" is weight times reward."""
+    multiplied = ("rows", "weight", "earned")
+    return UserSums(multiplied, sum_only=("reward", "squared weight", "earned reward"), degree=degree)
 
 
 @dataclass
@@ -316,7 +317,7 @@ class PolicySums:
             self.user_rows_max = max(self.user_rows_max, min(rows.reward.size, 1))  # stays 0 if there are no rows
             return
         starts = user_starts(rows.clusters.together(rows.clusters.codes))
-        rewarded = np.logical_or.reduceat(rows.clusters.together(rows.reward != 0.0), starts)
+        rewarded = np.logical_or.reduceat(rows.clusters.together(rows.reward != 0.0), starts)  # by user
         lengths = np.diff(np.append(starts, rows.reward.size))
         self.users += starts.size
         self.rewarded_users += int(np.count_nonzero(rewarded))
@@ -343,6 +344,7 @@ class PolicySums:
             setattr(both, name, getattr(self, name) + getattr(other, name))
         for name, least_or_largest in _EXTREMES.items():
             setattr(both, name, least_or_largest(getattr(self, name), getattr(other, name)))
+        # Rows of a block whose least propensity is larger are not rows with the least one.
         with_least = [sums for sums in (self, other) if sums.propensity_min == both.propensity_min]
         both.least_propensity_rows = sum(sums.least_propensity_rows for sums in with_least)
         return both
@@ -484,8 +486,9 @@ class LeftOut:
         if modelled:
             names = LeftOut.MODELLED
             columns += [more, more * rows.reward, excess * model, more * model]
-        columns += [rows.reward, rows.reward * rows.reward]
-        sums = UserSums.of(names, columns, rows.clusters, ("reward", "squared reward"), degree=2)
+        columns += [rows.reward, rows.reward * rows.reward]  # those that are only summed are last
+        sum_only = ("reward", "squared reward")
+        sums = UserSums.of(names, columns, rows.clusters, sum_only, degree=2)
         return LeftOut(
             by_user=sums,
             rows_cut=int(np.count_nonzero(excess)),
@@ -530,7 +533,7 @@ class LeftOut:
         """
         modelled = len(self.by_user.names) > len(self.PLAIN)
         if math.isinf(reach):
-            below = reach if modelled else 0.0
+            below = reach if modelled else 0.0  # without a model, changed weights can only lose rewards
             return below, reach
         limits = _MeanLimits(self.by_user, policy, level)
         kept_low = limits.mean("kept") - limits.normal_reach("kept")
@@ -545,7 +548,7 @@ class LeftOut:
             return down * missing + added * up, up * missing + added * down
 
         def lost(name: str, largest: float, one_more: float) -> float:
-            """Bound the mean of the excess times a factor: ``largest`` at most, ``one_more`` in one more row."""
+            """Bound the mean of (w - u)+ times a factor: at most ``largest``, and ``one_more`` in one more row."""
             if largest <= 0.0:
                 return 0.0
             if supported:
@@ -557,9 +560,9 @@ class LeftOut:
         if usual and rewards > 0.0:
             one_reward = self.by_user.total("squared reward") / rewards  # mean size of a reward, weighted by itself
         below = 0.0
-        above = lost("excess earned", reach, one_reward)
+        above = lost("excess earned", largest=reach, one_more=one_reward)
         if modelled:
-            below = lost("excess model", self.model_max, self.model_max)
+            below = lost("excess model", largest=self.model_max, one_more=self.model_max)
             below += limits.gamma("more earned", self.largest_more * reach)
             above += limits.gamma("more model", self.largest_more * self.model_max)
         return below, above
@@ -642,7 +645,8 @@ class ScoreSums:
             values = getattr(scores, part)
             if values is not None:
                 parts[part] = values
-        # The scores of ips and snips are the very arrays of weights and weighted rewards, which are summed already.
+        # The scores of ips and snips are the very arrays of weights and weighted rewards, which are summed already;
+        # they are recognised by identity.
         policy_columns = {id(rows.weight): "weight", id(rows.earned): "earned"}
         if all(id(values) in policy_columns for values in parts.values()):
             sums = policy.by_user
@@ -655,7 +659,7 @@ class ScoreSums:
         if scores.used is not None and not scores.other_weights:
             left_out = LeftOut.of(rows, scores.used, counts=scores.counts)
         slope = scores.slope
-        if rows.q_logged is not None:
+        if rows.q_logged is not None:  # dr subtracts q_logged per unit of weight
             slope = max(float(np.max(rows.q_logged)), 0.0)
         return ScoreSums(
             policy,

@@ -110,12 +110,12 @@ def value_of(
     support = Support.of(policy, facts.supports, level)
     clips = math.isfinite(clip)
     sampling, total, evidence = _value_intervals(scored, estimator, bounds, level, sampling, clips=clips)
-    part = _beyond(total, sampling)
+    clip_part = _beyond(total, sampling)
     gap = _gap(support, bounds)
     low, high = _value_limits(scored, total, support, bounds, evidence)
     diagnostics = replace(
         _diagnostics(policy, bounds, sampling, clip),
-        clip_part=part,
+        clip_part=clip_part,
         gap_part=gap,
         share_clipped=scored.share_clipped,
         missing_mass=support.entering,
@@ -123,14 +123,14 @@ def value_of(
         **_identified(policy, support, value, sampling, estimator, level),
     )
     base = bounds.least
-    evidence |= {"scale": abs(value + base), "precision": precision, "hidden": part, "warnings": scored.warnings}
+    evidence |= {"scale": abs(value + base), "precision": precision, "hidden": clip_part, "warnings": scored.warnings}
     verdict = judge(Evidence(diagnostics, policy, support, estimator, low, high, bounds=facts.bounds, **evidence))
     return Estimate(
         value=value + base,
         low=low + base,
         high=high + base,
         level=level,
-        method=_method(sampling, part, gap),
+        method=_method(sampling, clip_part, gap),
         n=policy.rows,
         ess=policy.ess,
         diagnostics=diagnostics,
@@ -159,7 +159,7 @@ def _value_intervals(
     """
     policy = scored.policy
     evidence: dict[str, Any] = {}
-    if policy.users < 2 or (policy.supported == 0 and estimator != "dm"):
+    if policy.users < 2 or (policy.supported == 0 and estimator != "dm"):  # dm uses no weights
         reason = "one user" if policy.users < 2 else "no support"
         sampling = Interval(0.0, bounds.reach, f"no interval: {reason}")
         total = sampling
@@ -214,10 +214,16 @@ def _beyond(total: Interval, sampling: Interval) -> float:
     return max(above, sampling.low - total.low, 0.0)
 
 
-def _method(sampling: Interval, part: float, gap: float) -> str:
-    """Return the interval's method in words, naming the parts for changed weights and missing mass above 0."""
+def _method(sampling: Interval, clip_part: float, gap: float) -> str:
+    """Return the method of an interval in words, with the parts that widen it.
+
+    Args:
+        sampling: interval for the sampling error.
+        clip_part: amount by which changed weights widen the interval.
+        gap: amount by which missing mass widens it.
+    """
     method = sampling.method
-    if part > 0.0:
+    if clip_part > 0.0:
         method += " + clip part"
     if gap > 0.0:
         method += " + missing mass"
@@ -369,16 +375,16 @@ class PairSums:
     """Sums by user for the difference of two policies, with weights w of the target and b of the baseline.
 
     Attributes:
-        ours: sums of the target's scores.
-        theirs: sums of the baseline's scores under the same estimator.
+        target_sums: sums of the target's scores.
+        baseline_sums: sums of the baseline's scores under the same estimator.
         ratio: sums of (w - b) r, b r, w - b and b, for the difference of two self-normalised means.
         means: sums of 1 and (w - b) r, for the difference of two means. If the estimator changes the weights, sums with
             the changed ones come first, then those with w and b. Empty for a self-normalised estimator.
         differing: number of rows whose weights differ.
     """
 
-    ours: ScoreSums
-    theirs: ScoreSums
+    target_sums: ScoreSums
+    baseline_sums: ScoreSums
     ratio: UserSums
     means: tuple[UserSums, ...]
     differing: int
@@ -391,11 +397,11 @@ class PairSums:
             target: rows, scores and score sums of the target.
             baseline: rows, scores and score sums of the baseline, for the same rows of the log.
         """
-        rows, scores, ours = target
-        baseline_rows, baseline_scores, theirs = baseline
+        rows, scores, target_sums = target
+        baseline_rows, baseline_scores, baseline_sums = baseline
         ones = np.ones(rows.reward.size)
-        apart = rows.weight - baseline_rows.weight
-        earned = apart * rows.reward
+        weight_difference = rows.weight - baseline_rows.weight
+        earned = weight_difference * rows.reward
         products = []
         if scores.used is not None and baseline_scores.used is not None:
             products.append((scores.used - baseline_scores.used) * rows.reward)
@@ -403,17 +409,17 @@ class PairSums:
             products.append(earned)
         means = tuple(UserSums.of(("rows", "apart"), (ones, product), rows.clusters) for product in products)
         degree = 4 if scores.linear is None else 2  # for means, only the standard error of the ratio is used
-        columns = (earned, baseline_rows.earned, apart, baseline_rows.weight)
+        columns = (earned, baseline_rows.earned, weight_difference, baseline_rows.weight)
         ratio = UserSums.of(("earned apart", "earned", "apart", "weight"), columns, rows.clusters, degree=degree)
-        return PairSums(ours, theirs, ratio, means, int(np.count_nonzero(apart)))
+        return PairSums(target_sums, baseline_sums, ratio, means, int(np.count_nonzero(weight_difference)))
 
     def __add__(self, other: PairSums) -> PairSums:
         """Return the sums of both blocks of rows, which have no user in common."""
-        means = tuple(mean + more for mean, more in zip(self.means, other.means, strict=True))
-        ours = self.ours + other.ours
-        theirs = self.theirs + other.theirs
+        means = tuple(mean + other_mean for mean, other_mean in zip(self.means, other.means, strict=True))
+        target_sums = self.target_sums + other.target_sums
+        baseline_sums = self.baseline_sums + other.baseline_sums
         ratio = self.ratio + other.ratio
-        return PairSums(ours, theirs, ratio, means, self.differing + other.differing)
+        return PairSums(target_sums, baseline_sums, ratio, means, self.differing + other.differing)
 
     @property
     def finite(self) -> bool:
@@ -423,7 +429,7 @@ class PairSums:
     @property
     def value(self) -> float:
         """The difference of the two estimates."""
-        return self.ours.value - self.theirs.value
+        return self.target_sums.value - self.baseline_sums.value
 
     def mean_limits(self, sums: UserSums, value: float, level: float) -> Limits:
         """Return limits of a difference of weighted means, which may have either sign.
@@ -433,7 +439,7 @@ class PairSums:
             value: the difference of the means.
             level: nominal coverage.
         """
-        policy = self.ours.policy
+        policy = self.target_sums.policy
         deviations = policy.deviations(sums, {"apart": 1.0, "rows": -value})
         return Limits.of(deviations, value, policy, level, log_scale=False)
 
@@ -442,8 +448,8 @@ class PairSums:
 
         A user's deviation is w (r - v) / mean w of the target minus the same of the baseline.
         """
-        policy = self.ours.policy
-        baseline = self.theirs.policy
+        policy = self.target_sums.policy
+        baseline = self.baseline_sums.policy
         inverse_mean = 1.0 / (policy.mean_weight or 1.0)
         baseline_inverse_mean = 1.0 / (baseline.mean_weight or 1.0)
         value = policy.by_user.total("earned") / policy.rows * inverse_mean
@@ -469,54 +475,54 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
         level: nominal coverage.
         clip: largest weight; inf for no clipping.
     """
-    ours = pair.ours.policy
-    theirs = pair.theirs.policy
-    bounds = Bounds.of(ours, facts)
-    support = Support.of(ours, facts.supports, level)
-    baseline_support = Support.of(theirs, facts.supports, level)
-    value = pair.value
+    target_policy = pair.target_sums.policy
+    baseline_policy = pair.baseline_sums.policy
+    bounds = Bounds.of(target_policy, facts)
+    support = Support.of(target_policy, facts.supports, level)
+    baseline_support = Support.of(baseline_policy, facts.supports, level)
     same = pair.differing == 0
     gap = 0.0 if same else _gap(support, bounds)
     baseline_gap = 0.0 if same else _gap(baseline_support, bounds)
     sampling, total, evidence = _difference_intervals(pair, bounds, level)
-    part = _beyond(total, sampling)
+    clip_part = _beyond(total, sampling)
     # Missing mass of the target may add to the difference, and that of the baseline may subtract.
     low = total.low - baseline_gap
     high = total.high + gap
-    if not pair.ours.linear:  # ratios take missing mass to earn as much as the rest, though it may earn nothing
-        low -= support.entering * pair.ours.value
-        high += baseline_support.entering * pair.theirs.value
+    if not pair.target_sums.linear:  # ratios take missing mass to earn as much as the rest, though it may earn nothing
+        low -= support.entering * pair.target_sums.value
+        high += baseline_support.entering * pair.baseline_sums.value
     low = min(max(low, -bounds.ceiling), bounds.ceiling)
     high = max(min(high, bounds.ceiling), -bounds.ceiling)
     if not evidence.get("value_outside"):  # the interval includes the value, unless it is proved biased
-        low = min(low, value)
-        high = max(high, value)
+        low = min(low, pair.value)
+        high = max(high, pair.value)
     diagnostics = replace(
-        _diagnostics(ours, bounds, sampling, clip),
+        _diagnostics(target_policy, bounds, sampling, clip),
         sampling_low=sampling.low,
         sampling_high=sampling.high,
-        clip_part=part,
+        clip_part=clip_part,
         gap_part=max(gap, baseline_gap),
-        value_target=pair.ours.value + bounds.least,
-        value_baseline=pair.theirs.value + bounds.least,
-        ess_baseline=theirs.ess,
+        value_target=pair.target_sums.value + bounds.least,
+        value_baseline=pair.baseline_sums.value + bounds.least,
+        ess_baseline=baseline_policy.ess,
         identified_share_target=support.covered,
         identified_share_baseline=baseline_support.covered,
     )
     common: dict[str, Any] = {"estimator": estimator, "low": low, "high": high, "bounds": facts.bounds}
-    verdict = judge(Evidence(diagnostics, ours, support, hidden=part, same=same, **common, **evidence))
+    verdict = judge(Evidence(diagnostics, target_policy, support, hidden=clip_part, same=same, **common, **evidence))
     # Of the baseline only the weights are checked: checks of the interval are those of the difference.
-    of_baseline = Evidence(_diagnostics(theirs, bounds, sampling, clip), theirs, baseline_support, same=True, **common)
+    baseline_diagnostics = _diagnostics(baseline_policy, bounds, sampling, clip)
+    of_baseline = Evidence(baseline_diagnostics, baseline_policy, baseline_support, same=True, **common)
     return Estimate(
-        value=value,
+        value=pair.value,
         low=low,
         high=high,
         level=level,
-        method=_method(sampling, part, max(gap, baseline_gap)),
-        n=ours.rows,
-        ess=min(ours.ess, theirs.ess),
+        method=_method(sampling, clip_part, max(gap, baseline_gap)),
+        n=target_policy.rows,
+        ess=min(target_policy.ess, baseline_policy.ess),
         diagnostics=diagnostics,
-        verdict=_joined(verdict, judge(of_baseline)),
+        verdict=_join_verdicts(verdict, judge(of_baseline)),
         estimator=estimator,
     )
 
@@ -537,15 +543,15 @@ def _difference_intervals(pair: PairSums, bounds: Bounds, level: float) -> tuple
     if pair.differing == 0:
         interval = Interval(0.0, 0.0, "no interval: the same policy")
         return interval, interval, {}
-    if pair.ours.policy.users < 2:
+    if pair.target_sums.policy.users < 2:
         interval = Interval(-bounds.ceiling, bounds.ceiling, "no interval: one user")
         return interval, interval, {}
     ratio = pair.ratio_limits(level)
     limits = ratio
-    if pair.ours.linear:
+    if pair.target_sums.linear:
         limits = pair.mean_limits(pair.means[0], pair.value, level)
     squares = max(pair.ratio.squares("apart"), 0.0)
-    heavy = heavy_tail(pair.ours.policy, ratio.error, squares)
+    heavy = heavy_tail(pair.target_sums.policy, ratio.error, squares)
     total, outside = _difference_with_hidden(pair, limits.interval, bounds, level)
     return limits.interval, total, {"carrying": limits.carrying, "heavy_tail": heavy, "value_outside": outside}
 
@@ -565,18 +571,22 @@ def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, 
         The interval, intersected with that of the unchanged weights.
         The difference's distance from the latter, which proves a bias if it is above 0.
     """
-    if pair.ours.left_out is None or pair.theirs.left_out is None:
+    if pair.target_sums.left_out is None or pair.baseline_sums.left_out is None:
         return sampling, 0.0
-    _, above = pair.ours.left_out.hidden(pair.ours.policy, bounds.one_reward, level, usual=True)
-    _, below = pair.theirs.left_out.hidden(pair.theirs.policy, bounds.one_reward, level, usual=True)
+    _, above = pair.target_sums.left_out.hidden(pair.target_sums.policy, bounds.one_reward, level, usual=True)
+    _, below = pair.baseline_sums.left_out.hidden(pair.baseline_sums.policy, bounds.one_reward, level, usual=True)
     interval = Interval(sampling.low - below, sampling.high + above, sampling.method)
     unchanged = pair.means[-1]
-    mean = unchanged.total("apart") / pair.ours.policy.rows
+    mean = unchanged.total("apart") / pair.target_sums.policy.rows
     return _intersection(interval, pair.mean_limits(unchanged, mean, level).interval, pair.value)
 
 
-def _joined(ours: Verdict, theirs: Verdict) -> Verdict:
+def _join_verdicts(target_verdict: Verdict, baseline_verdict: Verdict) -> Verdict:
     """Return the target's verdict with the findings on the baseline that it does not have, marked as the baseline's."""
-    codes = {finding.code for finding in ours.findings if finding.level != "trust"}
-    more = [finding for finding in theirs.findings if finding.level != "trust" and finding.code not in codes]
-    return ours.with_findings([replace(entry, message=f"of the baseline, {entry.message}") for entry in more])
+    codes = {finding.code for finding in target_verdict.findings if finding.level != "trust"}
+    further = [
+        replace(finding, message=f"of the baseline, {finding.message}")
+        for finding in baseline_verdict.findings
+        if finding.level != "trust" and finding.code not in codes
+    ]
+    return target_verdict.with_findings(further)

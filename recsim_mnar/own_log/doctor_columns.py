@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.weights import Segments, Weights
+from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
 from recsim_mnar.estimators.facts import Facts
@@ -436,13 +436,13 @@ class Unnamed:
         return np.flatnonzero(good)
 
     @cached_property
-    def _weights(self) -> Weights | None:
-        """Weights to test columns of segments with; None without rewards or propensities."""
+    def _weights(self) -> SegmentTest | None:
+        """The test of columns of segments; None without rewards or propensities."""
         good = self._good
         if not {"reward", "propensity"} <= set(self.columns.names) or not good.size:
             return None
         codes = {role: codes[good] for role, codes in self._codes.items()}
-        return Weights(
+        return SegmentTest(
             self._numbers("reward")[good],
             self._numbers("propensity")[good],
             Clusters.of(codes.get("user"), good.size),

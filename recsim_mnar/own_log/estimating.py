@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import (
-    Asked,
+    EstimateRequest,
     PolicyRows,
     baseline_column,
     bound_lines,
@@ -368,7 +368,7 @@ class _Estimating:
             # count_copies has found that some rows differ in a column that is not read, and are no copies. The sums
             # over consecutive rows, which leave copies out, are gathered anew.
             sums = replace(sums, repeats=self._gathered(block_question).repeats)
-        to_estimate = Asked(
+        to_estimate = EstimateRequest(
             self.names,
             question.estimators,
             question.level,
@@ -489,7 +489,7 @@ class _Estimating:
             question.interval,
         )
         to_estimate = rows.question(self.targets, question.estimators, question.level)
-        records = records_of(to_estimate, rows.value, rows.apart)
+        records = records_of(to_estimate, rows.value, rows.difference_from_baseline)
         if segments is not None:
             try:
                 action = None if log.action is None else log.action.codes
@@ -719,6 +719,8 @@ def _without_propensities(
     if question.baseline is not None:
         policies += today
         compared = targets
-    to_estimate = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    to_estimate = EstimateRequest(
+        policies, question.estimators, question.level, question.baseline, compared, set(today)
+    )
     records = records_of(to_estimate, value, functools.partial(value, from_today=True))
     return with_file_findings(records, log, targets, lines)

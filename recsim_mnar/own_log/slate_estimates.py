@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.answers.records import (
-    Asked,
+    EstimateRequest,
     baseline_column,
     bound_lines,
     known_bound,
@@ -538,7 +538,9 @@ class _Ranked:
             """Estimate a policy's difference from the logging policy; None if the estimator does not apply to it."""
             return self.estimates(name, level, today=False, from_today=True).get(estimator)
 
-        to_estimate = Asked(policies, names, question.level, today={own_name}, made=self.provenance, differing=names)
+        to_estimate = EstimateRequest(
+            policies, names, question.level, today={own_name}, made=self.provenance, difference_estimators=names
+        )
         if question.baseline is not None:
             to_estimate = replace(to_estimate, baseline=own_name, compared=targets)
         records: list[Record] = with_known_bound(records_of(to_estimate, value, difference), self.bound)

@@ -65,26 +65,26 @@ def environment() -> Environment:
     """Create the environment of the templates next to this module; it escapes control characters in texts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader("recsim_mnar.report", "."),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         finalize=lambda value: visible(value, keep="\n") if type(value) is str else value,
     )
-    made.filters |= {"anchor": anchor_of, "whole": "{:,}".format, "short": short, "step": least_step}
-    made.tests["finite"] = lambda value: value is not None and math.isfinite(value)
-    made.globals["plain"] = PLAIN
-    return made
+    templates.filters |= {"anchor": anchor_of, "whole": "{:,}".format, "short": short, "step": least_step}
+    templates.tests["finite"] = lambda value: value is not None and math.isfinite(value)
+    templates.globals["plain"] = PLAIN
+    return templates
 
 
-def drawn(macro: str, *arguments: Any) -> str:
+def render_chart(macro: str, *arguments: Any) -> str:
     """Render a chart as HTML with a macro of ``charts.html``."""
     return str(getattr(environment().get_template("charts.html").module, macro)(*arguments))
 
 
 def anchor_of(place: float, margin: float) -> str:
-    """Return the text anchor that keeps a label within the chart; place and margin in per cent of the width."""
+    """Return the SVG text anchor that keeps a label within the chart; place and margin are in per cent of the width."""
     if place <= margin:
         return "start"
     if place > 100.0 - margin:
@@ -217,7 +217,7 @@ def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
 
 
 def log_axis(low: float, high: float) -> Axis:
-    """Make a logarithmic axis with at most six powers of ten as ticks; both ends are positive."""
+    """Make a logarithmic axis between two positive numbers, with at most six powers of ten as ticks."""
     first = math.floor(math.log10(low) + 1e-9)
     last = math.ceil(math.log10(high) - 1e-9)
     step = max(1, math.ceil((last - first) / 5))
@@ -288,15 +288,17 @@ class Dot:
 
 
 def room_for(dots: Sequence[Dot]) -> Axis:
-    """Make an axis with room for all dots, and for their intervals up to half the dots' spread beyond them.
+    """Make an axis with room for all dots, and for their intervals up to half the spread of the dots to either side.
 
-    Longer intervals are cut. The axis begins at 0 or above if no number is negative.
+    Longer intervals are cut, so that one wide interval does not squeeze all dots together. The axis begins at 0 or
+    above if no number is negative.
     """
     numbers = [number for dot in dots for number in dot.numbers()] or [0.0, 1.0]
     low = min(numbers)
     high = max(numbers)
-    beyond = 0.5 * ((high - low) or abs(high) or 1.0)
+    beyond = 0.5 * ((high - low) or abs(high) or 1.0)  # equal numbers have no spread: their size replaces it
     ends = [end for dot in dots for end in (dot.low, dot.high) if math.isfinite(end)]
+    # A margin of a tenth keeps dots off the edges.
     low = max(low - beyond, min([low, *ends])) - 0.1 * beyond
     high = min(high + beyond, max([high, *ends])) + 0.1 * beyond
     if min([*numbers, *ends]) >= 0.0:
@@ -305,8 +307,8 @@ def room_for(dots: Sequence[Dot]) -> Axis:
 
 
 def dots(rows: Sequence[Dot], unit: Unit, axis: Axis | None = None) -> str:
-    """Draw a chart with one row per name: its dot, its interval and its number, on an axis or one with room for all."""
-    return drawn("dots", rows, unit, axis or room_for(rows))
+    """Draw a chart with one row per name: its dot, interval and number; without an axis, on one with room for all."""
+    return render_chart("dots", rows, unit, axis or room_for(rows))
 
 
 @dataclass(frozen=True)
@@ -334,15 +336,15 @@ def _to_a_tick(axis: Axis) -> Axis:
     return Axis(axis.low, end, (*axis.ticks, end))
 
 
-def panels(of_panels: Sequence[Panel]) -> str:
+def panels(contents: Sequence[Panel]) -> str:
     """Draw panels side by side if there is room; panels with equal units share an axis."""
     rows: dict[Unit, list[Dot]] = {}
-    for panel in of_panels:
+    for panel in contents:
         rows.setdefault(panel.unit, []).extend(panel.rows)
-    axes = {unit: _to_a_tick(room_for(of_unit)) for unit, of_unit in rows.items()}
-    with_axes = [(panel, axes[panel.unit]) for panel in of_panels]
-    any_line_below = any(panel.says for panel in of_panels)  # then all panels keep room for one
-    return drawn("panels", with_axes, any_line_below)
+    axes = {unit: _to_a_tick(room_for(rows_of_unit)) for unit, rows_of_unit in rows.items()}
+    with_axes = [(panel, axes[panel.unit]) for panel in contents]
+    any_line_below = any(panel.says for panel in contents)  # then all panels keep room for one
+    return render_chart("panels", with_axes, any_line_below)
 
 
 def shares(
@@ -355,7 +357,7 @@ def shares(
         kinds: colour class by kind, in the order of the parts of a bar.
         notes: text after the name, by name.
     """
-    return drawn("shares", rows, kinds, notes or {})
+    return render_chart("shares", rows, kinds, notes or {})
 
 
 @dataclass(frozen=True)
@@ -404,7 +406,7 @@ def curves(lines: Sequence[Curve], plot: Plot) -> str:
     largest = max(numbers)
     top = largest * 1.05 if largest > 0 else 1.0
     axis = axis_of(min([0.0, *numbers]), top)
-    return drawn("curves", lines, plot, axis, _CURVES)
+    return render_chart("curves", lines, plot, axis, _CURVES)
 
 
 @dataclass(frozen=True)
@@ -452,4 +454,4 @@ def histograms(rows: Sequence[Histogram], line: tuple[float, str] | None = None)
     if line is not None and not low < line[0] <= high:
         line = None
     bars = [(histogram, histogram.bars(axis, tallest)) for histogram in rows]
-    return drawn("histograms", bars, axis, line)
+    return render_chart("histograms", bars, axis, line)

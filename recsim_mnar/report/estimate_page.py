@@ -39,8 +39,8 @@ from recsim_mnar.report.template import (
     TODAY,
     Finding,
     downloads_of,
+    join_downloads,
     of_estimates,
-    together,
     write_from,
 )
 from recsim_mnar.runs.folder import RunFolder
@@ -84,72 +84,72 @@ class Estimates:
         return next((label(record) for record in self.records if record["policy"] == policy), policy)
 
 
-def write_estimates(folder: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
+def write_estimates(folder: Path, estimates: Estimates, made_by: Mapping[str, Any]) -> None:
     """Write ``results.json``, ``report.html`` and their index; identical runs write identical files.
 
     Args:
         folder: an existing folder.
-        found: the results to show.
+        estimates: the results to show.
         made_by: options of the command for the foot of the page; JSON types.
     """
     with RunFolder.fill(folder, keep_others=True) as into:
         into.begin(digest_of(made_by))
-        into.write_json("results.json", plain(_results(found)))
+        into.write_json("results.json", plain(_results(estimates)))
         with into.recording("report.html") as path:
-            _write_page(path, found, made_by)
+            _write_page(path, estimates, made_by)
 
 
-def _results(found: Estimates) -> Mapping[str, object]:
+def _results(estimates: Estimates) -> Mapping[str, object]:
     """Return the content of ``results.json``."""
     from recsim_mnar._version import __version__
 
-    log = found.log
+    log = estimates.log
     return {
         "schema": SCHEMA,
         "package": f"recsim-mnar {__version__}",
-        "sentence": sentence_of(found.records).to_dict(),
-        **found.stamp,
+        "sentence": sentence_of(estimates.records).to_dict(),
+        **estimates.stamp,
         "read": {
-            "source": found.source,
+            "source": estimates.source,
             "rows": log.rows,
             "users": log.users,
-            "lines": list(found.lines),
+            "lines": list(estimates.lines),
             "mean_reward": log.mean_reward,
             "counts": log.counts,
         },
-        "weights": [row.to_dict() for row in weights_of(found)],
-        "records": [*found.records, *found.segments],
+        "weights": [row.to_dict() for row in weights_of(estimates)],
+        "records": [*estimates.records, *estimates.segments],
     }
 
 
-def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
+def _write_page(path: Path, estimates: Estimates, made_by: Mapping[str, Any]) -> None:
     """Write the page to ``path``; ``made_by`` has the options of the command for its foot."""
-    leaders = [r for r in found.records if r["leads"]]
-    further = [r for r in found.records if not r["leads"]]
+    leaders = [r for r in estimates.records if r["leads"]]
+    further = [r for r in estimates.records if not r["leads"]]
     against = reasons(leaders)
-    sentence = sentence_of(found.records)
-    amounts = Amounts.of(found.records)
-    weights = weights_of(found)
-    labelled_weights = [replace(weight, policy=found.label(weight.policy)) for weight in weights]
-    colours = colours_of(found.label(target_of(r)) for r in found.records)
+    sentence = sentence_of(estimates.records)
+    amounts = Amounts.of(estimates.records)
+    weights = weights_of(estimates)
+    labelled_weights = [replace(weight, policy=estimates.label(weight.policy)) for weight in weights]
+    colours = colours_of(estimates.label(target_of(r)) for r in estimates.records)
     write_from(
         "estimate.html",
         path,
         made_by,
-        _finding(found, leaders, sentence, amounts, made_by.get("propensity_min")),
+        _finding(estimates, leaders, sentence, amounts, made_by.get("propensity_min")),
         [
-            *_value_chart(found, leaders, amounts, colours),
-            *_segment_charts(found.segments, amounts, colours),
-            *weight_figures(labelled_weights, found.clip, colours),
+            *_value_chart(estimates, leaders, amounts, colours),
+            *_segment_charts(estimates.segments, amounts, colours),
+            *weight_figures(labelled_weights, estimates.clip, colours),
         ],
-        downloads=together(
-            downloads_of("estimates", (_row_of(record) for record in (*found.records, *found.segments))),
+        downloads=join_downloads(
+            downloads_of("estimates", (_download_row(record) for record in (*estimates.records, *estimates.segments))),
             downloads_of("weights", (weight.to_dict() for weight in weights)),
         ),
-        found=found,
-        outcome=_outcome(found) if amounts.shares else "the reward",
+        found=estimates,
+        outcome=_reward_noun(estimates) if amounts.shares else "the reward",
         least=_stated_least(made_by, leaders),
-        maker=_logged_by(found),
+        maker=_logging_policy_name(estimates),
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=against,
@@ -164,14 +164,14 @@ def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> Non
         weights=labelled_weights,
         segment_label=segment_label,
         relative_change=relative_change,
-        segment_title=segment_title(found.segments) if found.segments else "",
-        segment_lines=[*segment_lines(found.segments), *segment_reasons(found.segments)],
+        segment_title=segment_title(estimates.segments) if estimates.segments else "",
+        segment_lines=[*segment_lines(estimates.segments), *segment_reasons(estimates.segments)],
     )
 
 
-def _logged_by(found: Estimates) -> str:
+def _logging_policy_name(estimates: Estimates) -> str:
     """Return the name of the logging policy on the page."""
-    if any(r.get("baseline_kind") == "random" for r in found.records):
+    if any(r.get("baseline_kind") == "random" for r in estimates.records):
         return RANDOM
     return TODAY
 
@@ -190,27 +190,28 @@ def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
         least = leaders[0]["diagnostics"].get("propensity_min_taken")
     if least is None:
         return ""
-    most = int(1.0 / float(least) + 1e-9)  # 1e-9 allows for rounding
+    # Probabilities sum to 1, so at most 1 / least items have at least that one; 1e-9 allows for rounding.
+    most = int(1.0 / float(least) + 1e-9)
     return f"{100.0 * float(least):.4g} %, {source} (so it chooses among at most {most:,} items)"
 
 
-def _row_of(record: Record) -> Record:
+def _download_row(record: Record) -> Record:
     """Return a record as JSON types, without the nested values that only programs read."""
     return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of", "refuters")}
 
 
-def weights_of(found: Estimates) -> list[WeightDistribution]:
+def weights_of(estimates: Estimates) -> list[WeightDistribution]:
     """Compute the distribution of weights of each policy, under the policy's name in the records."""
-    return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
+    return [weight_distribution(name, weight, estimates.clip) for name, weight in estimates.log.weights.items()]
 
 
 def _value_chart(
-    found: Estimates, leaders: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]
+    estimates: Estimates, leaders: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]
 ) -> list[Chart]:
     """Draw the leading estimates: differences from the baseline or, without one, values.
 
     Args:
-        found: the estimates.
+        estimates: the estimates.
         leaders: records of the leading estimator.
         amounts: format of amounts.
         colours: colour class by policy.
@@ -224,7 +225,7 @@ def _value_chart(
     if not drawn or (only_today and not differences):
         return []
     drawn.sort(key=lambda r: -r["value"])
-    intervals, are_shares = intervals_of(drawn, found.records)
+    intervals, are_shares = intervals_of(drawn, estimates.records)
     unit = CHANGE if are_shares else _unit(amounts, differ=bool(differences))
     name_of = target_of if differences else label
     rows = [_dot(r, name_of(r), colours, interval) for r, interval in zip(drawn, intervals, strict=True)]
@@ -237,16 +238,16 @@ def _value_chart(
     if differences:
         other = baseline_of(drawn[0])
         if only_today:
-            other = _logged_by(found)
+            other = _logging_policy_name(estimates)
         title = f"How much more {subject} earns than {other}"
         if amounts.shares:
-            title = f"How many more {_outcome(found)} {subject} gets than {other}"
-    caption = f"{lines.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
-    axis = _room_for_all(rows, differ=bool(differences))
+            title = f"How many more {_reward_noun(estimates)} {subject} gets than {other}"
+    caption = f"{lines.format(100 * drawn[0]['level'])}{_note_on_best(drawn)}.{_note_on_hollow(rows)}"
+    axis = _axis_for_all(rows, differ=bool(differences))
     return [Chart(title, dots(rows, unit, axis), caption, folded=False)]
 
 
-def _room_for_all(rows: Sequence[Dot], *, differ: bool) -> Axis:
+def _axis_for_all(rows: Sequence[Dot], *, differ: bool) -> Axis:
     """Make an axis with room for the full intervals of usable values and, for differences, for 0."""
     ends = [Dot("", end) for row in rows if not row.hollow for end in (row.low, row.high)]
     if differ:
@@ -254,7 +255,7 @@ def _room_for_all(rows: Sequence[Dot], *, differ: bool) -> Axis:
     return room_for([*rows, *ends])
 
 
-def _of_the_best(records: Sequence[Record]) -> str:
+def _note_on_best(records: Sequence[Record]) -> str:
     """Describe the interval of the best of several policies, corrected for the choice; "" if none was chosen."""
     for record in records:
         if "best_of" in record:
@@ -264,7 +265,7 @@ def _of_the_best(records: Sequence[Record]) -> str:
     return ""
 
 
-def _hollow(rows: Sequence[Dot]) -> str:
+def _note_on_hollow(rows: Sequence[Dot]) -> str:
     """Return the explanation of hollow dots for a caption; "" without any."""
     if any(row.hollow for row in rows):
         return " A hollow dot must not be used."
@@ -287,17 +288,17 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
         rows = []
         for r in drawn:
             dot = _dot(r, segment_label(r), colours, (r["value"], r["low"], r["high"]))
-            rows.append(replace(dot, words=_in_words(r, amounts)))
+            rows.append(replace(dot, words=_format_segment_change(r, amounts)))
         first = drawn[0]
         title = f"What {label(first)} earns per recommendation"
         if differ:
             title = f"How much more {target_of(first)} earns than {baseline_of(first)}"
-        body = dots(rows, _unit(amounts, differ=differ), _room_for_all(rows, differ=differ))
-        charts.append(Chart(f"{title}, by {first['by']}", body, f"{segment_title(records)}.{_hollow(rows)}"))
+        body = dots(rows, _unit(amounts, differ=differ), _axis_for_all(rows, differ=differ))
+        charts.append(Chart(f"{title}, by {first['by']}", body, f"{segment_title(records)}.{_note_on_hollow(rows)}"))
     return charts
 
 
-def _in_words(record: Record, amounts: Amounts) -> str:
+def _format_segment_change(record: Record, amounts: Amounts) -> str:
     """Format a segment's difference with its relative change; return "" for a value, whose dot has its own format."""
     if "baseline" not in record:
         return ""
@@ -308,7 +309,7 @@ def _in_words(record: Record, amounts: Amounts) -> str:
     return words.replace("-", "\N{MINUS SIGN}")
 
 
-def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
+def _by_segment(estimates: Estimates, sentence: Sentence, amounts: Amounts) -> str:
     """Describe in a sentence the segments in which the policy is worse, better, or not clearly either; "" without any.
 
     The segments with the largest losses and gains come first.
@@ -316,7 +317,7 @@ def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
     groups = sentence.segments
     if groups is None:
         return ""
-    rows = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
+    rows = [r for r in estimates.segments if "baseline" in r and target_of(r) == sentence.policy]
     rows.sort(key=lambda r: float(r["value"]))
     phrases = []
     for outcome, ordered in (("worse", rows), ("better", rows[::-1])):
@@ -348,7 +349,7 @@ def _unit(amounts: Amounts, *, differ: bool) -> Unit:
 
 
 def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[float, float, float]) -> Dot:
-    """Make the row of a record.
+    """Make the row of a chart that shows a record: a dot with its interval, hollow if it must not be used.
 
     Args:
         record: the record.
@@ -358,16 +359,17 @@ def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[
     """
     verdict = record["verdict_level"]
     colour = colours.get(target_of(record), "ink")
-    return Dot(name, *interval, colour, verdict == "do_not_use", note=_VERDICTS[verdict], labelled=True)
+    must_not_be_used = verdict == "do_not_use"
+    return Dot(name, *interval, colour, hollow=must_not_be_used, note=_VERDICTS[verdict], labelled=True)
 
 
 def _finding(
-    found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts, least: float | None
+    estimates: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts, least: float | None
 ) -> Finding:
     """Summarise the answer for the first screen of the page.
 
     Args:
-        found: the estimates.
+        estimates: the estimates.
         leaders: records of the leading estimator.
         sentence: summary of the records.
         amounts: format of amounts.
@@ -377,13 +379,13 @@ def _finding(
     value = ""
     for r in leaders:
         if r["policy"] == sentence.policy and "baseline" not in r:
-            if not lacks(r) and r["verdict_level"] != "do_not_use":
+            if not lacks(r) and r["verdict_level"] != "do_not_use":  # other values are not shown first
                 mean = amounts.one(within_limits(r)["value"])
                 interval = amounts.span(r["low"], r["high"])
                 value = f"{mean} per recommendation ({100 * r['level']:g} % interval {interval})."
             break
     labels = {label(r) for r in of_policy}
-    policy_reasons = (r.message for r in reasons(leaders) if r.level == sentence.sure and labels & {*r.of})
+    policy_reasons = (r.message for r in reasons(leaders) if r.level == sentence.sure and labels & {*r.policies})
     doubt = next(policy_reasons, "")
     rates = ""
     tolerance = None
@@ -391,17 +393,18 @@ def _finding(
     if difference is not None:
         values = difference["diagnostics"]
         tolerance = (difference.get("best_of") or values).get(TOLERANCE)
+        # A value outside its interval is proved biased, and so are the rates behind it.
         if amounts.shares and "value_baseline" in values and difference == within_limits(difference):
             before = amounts.one(values["value_baseline"])
             after = amounts.one(values["value_target"])
-            rates = f" {_outcome(found)}: {before} \u2192 {after} of recommendations"
-    by_segment = _by_segment(found, sentence, amounts)
-    return of_estimates(sentence, value, doubt, rates, tolerance, by_segment, found.plans, least)
+            rates = f" {_reward_noun(estimates)}: {before} \u2192 {after} of recommendations"
+    by_segment = _by_segment(estimates, sentence, amounts)
+    return of_estimates(sentence, value, doubt, rates, tolerance, by_segment, estimates.plans, least)
 
 
-def _outcome(found: Estimates) -> str:
+def _reward_noun(estimates: Estimates) -> str:
     """Return the plural name of a reward of 1: clicks if the column of rewards is called so, else successes."""
-    named = re.search(r"reward: ([^;]+)", " ".join(found.lines))
+    named = re.search(r"reward: ([^;]+)", " ".join(estimates.lines))
     if named and "click" in named[1].lower():
         return "clicks"
     return "successes"

@@ -15,7 +15,7 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record, listed
 from recsim_mnar.protocols.scoreboard import PICKED, UNUSABLE, Column, Scoreboard, scoreboard
 from recsim_mnar.report.charts import PER_CENT, Chart, Dot, Histogram, Panel, Unit, colours_of, dots, histograms, panels
-from recsim_mnar.report.template import downloads_of, grid, of_comparison, together, write_from
+from recsim_mnar.report.template import downloads_of, grid, join_downloads, of_comparison, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
@@ -100,11 +100,11 @@ def _panel(board: Scoreboard, column: Column, truth: Column | None, colours: Col
             true_value = truth.cells[agent].record.value
         rows.append(
             Dot(
-                agent,
-                cell.record.value,
-                cell.record.low,
-                cell.record.high,
-                colours[agent],
+                name=agent,
+                value=cell.record.value,
+                low=cell.record.low,
+                high=cell.record.high,
+                colour=colours[agent],
                 hollow=cell.unusable,
                 known=true_value,
                 words=cell.text,
@@ -132,7 +132,8 @@ def popularity_figure(
     Returns:
         The chart; None without an agent.
     """
-    first: dict[str, Popularity] = {}  # the group of the most viewed items, by agent; "" for views
+    # Each agent's first row is that of the most viewed items; the agent "" stands for views.
+    first: dict[str, Popularity] = {}
     for row in rows:
         first.setdefault(row["agent"], row)
     if len(first) < 2:
@@ -173,11 +174,11 @@ def weight_figures(
         colours = colours_of(weight.policy for weight in weights)
     charts = [
         Histogram(
-            weight.policy,
-            f": {weight.effective:,.0f} effective of {weight.rows:,} rows, {weight.zero:.1%} weigh 0",
-            weight.edges,
-            weight.counts,
-            colours.get(weight.policy, "ink"),
+            name=weight.policy,
+            words=f": {weight.effective:,.0f} effective of {weight.rows:,} rows, {weight.zero:.1%} weigh 0",
+            edges=weight.edges,
+            counts=weight.counts,
+            colour=colours.get(weight.policy, "ink"),
         )
         for weight in drawn
     ]
@@ -221,7 +222,7 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig
         if comparison.exposures is not None:
             comparison.exposures.write(folder)
         into.write_json("summary.json", {**run_config, **comparison.summary()})
-        into.write_json("results.json", headed([r.untimed() for r in comparison.records]))
+        into.write_json("results.json", with_versions([r.untimed() for r in comparison.records]))
         with into.recording("report.html") as path:
             write_page(path, comparison, run_config)
         timings = [
@@ -235,14 +236,14 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig
 def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
     """Return the contents of ``results.json`` and ``summary.json``, the sentences and the folder as one JSON object."""
     return {
-        **headed([r.untimed() for r in comparison.records]),
+        **with_versions([r.untimed() for r in comparison.records]),
         **comparison.summary(),
         "sentences": comparison.sentences(),
         "folder": str(folder),
     }
 
 
-def headed(rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
+def with_versions(rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
     """Return the content of ``results.json``: rows with the version of the layout and of the package."""
     from recsim_mnar._version import __version__
 
@@ -268,7 +269,7 @@ def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> Non
         _as_run(comparison, run_config),
         of_comparison(comparison),
         [*figures_of(comparison, board), *weight_figures(weights, clip, colours_of(board.agents))],
-        downloads=together(
+        downloads=join_downloads(
             downloads_of("results", (row_of(record) for record in comparison.records)),
             downloads_of("weights", rows_of_weights),
             downloads_of("popularity", popularity),
@@ -295,7 +296,7 @@ def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
 
 
 def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
-    """Return the settings with the estimators that were used; for slates these are not the settings' own."""
+    """Return the settings with the estimators that were used: for slates, others than the settings name."""
     used = dict.fromkeys(r.metric for r in comparison.records if r.protocol == "off_policy")
     if not used.keys() & RANKING_ESTIMATORS.keys():
         return run_config

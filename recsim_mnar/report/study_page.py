@@ -11,7 +11,7 @@ from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import two_digits
 from recsim_mnar.protocols.scoreboard import WIDTH, aligned
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.page import headed
+from recsim_mnar.report.page import with_versions
 from recsim_mnar.report.template import Finding, downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
@@ -32,7 +32,7 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         seconds: wall time of this run.
     """
     with RunFolder.fill(folder, keep_others=True) as into:
-        into.write_json("results.json", headed(study.rows()))
+        into.write_json("results.json", with_versions(study.rows()))
         summary = {
             "settings": study.settings,
             "summary": study.summary(),
@@ -51,7 +51,7 @@ def _write_page(path: Path, study: Study) -> None:
     summary = study.summary()
     several = len({row["catalogues"] for row in summary}) > 1
     heads = [head for head in COLUMNS if several or head != "catalogues"]
-    places, levels = _levels_of(study, [(row["study"], row["levels"]) for row in summary])
+    places, levels = _cell_columns(study, [(row["study"], row["levels"]) for row in summary])
     write_from(
         "study.html",
         path,
@@ -95,7 +95,8 @@ def _loss_in_words(title: str, rows: list[Row]) -> str:
         title: name of the protocol.
         rows: rows of the protocol in the summary, one per cell, in the order of their losses.
     """
-    loss, largest = (two_digits(row["cost_share"]["mean"] or 0.0) for row in (rows[0], rows[-1]))
+    loss = two_digits(rows[0]["cost_share"]["mean"] or 0.0)
+    largest = two_digits(rows[-1]["cost_share"]["mean"] or 0.0)
     if loss != largest:
         loss += f" to {largest}"
     n = sum(row["catalogues"] for row in rows)
@@ -107,8 +108,8 @@ def _loss_in_words(title: str, rows: list[Row]) -> str:
     return text
 
 
-def _levels_of(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[list[str], list[list[str]]]:
-    """Return columns that tell rows of a table apart by setup and levels of factors.
+def _cell_columns(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[list[str], list[list[str]]]:
+    """Return the columns of a table that name the cell of each row: its setup, and its level of each factor.
 
     Args:
         study: the study.
@@ -128,43 +129,43 @@ def _levels_of(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[list[
 COLUMNS: dict[str, Callable[[Row], str]] = {
     "protocol": sized,
     "catalogues": lambda row: str(row["catalogues"]),
-    "decides": lambda row: _share(row, row["decides"]),
-    "picks the best": lambda row: _share(row, row["best"]),
-    "tied": lambda row: _share(row, row["indistinguishable"]),
-    "picks a worse one": lambda row: _share(row, row["costs"]),
-    "mean loss where it decides": lambda row: _cost(row["cost_decided"]),
-    "mean loss deciding always": lambda row: _cost(row["cost_share"]),
-    "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
+    "decides": lambda row: _format_share(row, row["decides"]),
+    "picks the best": lambda row: _format_share(row, row["best"]),
+    "tied": lambda row: _format_share(row, row["indistinguishable"]),
+    "picks a worse one": lambda row: _format_share(row, row["costs"]),
+    "mean loss where it decides": lambda row: _format_loss(row["cost_decided"]),
+    "mean loss deciding always": lambda row: _format_loss(row["cost_share"]),
+    "Kendall's tau": lambda row: _format_mean(row["kendall_tau"]),
 }
 """Heads of the summary's table, each with a function from a row of the summary to the cell's text."""
 
 
-def _cost(mean: Mean) -> str:
-    """Format a mean loss with its interval; "-" without one."""
-    if mean["mean"] is None:
+def _format_loss(estimate: Mean) -> str:
+    """Format a mean loss in per cent with its interval; "-" if the loss is unknown."""
+    if estimate["mean"] is None:
         return "-"
-    return percent(mean)
+    return percent(estimate)
 
 
-def _share(row: Row, share: Share) -> str:
+def _format_share(row: Row, share: Share) -> str:
     """Format a share of catalogues with its interval; with too few of them for an interval, as a count."""
     if row["catalogues"] < LEAST:
-        return _counted(row, share)
+        return _format_count(row, share)
     return f"{share['share']:.0%} [{share['low']:.0%}, {share['high']:.0%}]"
 
 
-def _counted(row: Row, *shares: Share) -> str:
+def _format_count(row: Row, *shares: Share) -> str:
     """Format the sum of some shares as a count, such as ``3 of 24``."""
     return f"{sum(share['count'] for share in shares)} of {row['catalogues']}"
 
 
-def _mean(mean: Mean) -> str:
-    """Format a mean with its interval, if it has one; "-" for an unknown mean."""
-    if mean["mean"] is None:
+def _format_mean(estimate: Mean) -> str:
+    """Format an estimated mean with two decimals, followed by its interval if it has one; "-" if it is unknown."""
+    if estimate["mean"] is None:
         return "-"
-    text = f"{mean['mean']:.2f}"
-    if mean["low"] is not None:
-        text += f" [{mean['low']:.2f}, {mean['high']:.2f}]"
+    text = f"{estimate['mean']:.2f}"
+    if estimate["low"] is not None:
+        text += f" [{estimate['low']:.2f}, {estimate['high']:.2f}]"
     return text
 
 
@@ -190,10 +191,16 @@ TERMINAL = Line("protocol", "decides", "loss there", "right*", "loss*")
 """Heads of the terminal's table."""
 
 
-def _line(row: Row) -> Line:
-    """Format a row of the summary."""
-    right = _counted(row, row["best"], row["indistinguishable"])
-    return Line(_head(row), _counted(row, row["decides"]), _cost(row["cost_decided"]), right, _cost(row["cost_share"]))
+def _terminal_line(row: Row) -> Line:
+    """Format a row of the summary as a line of the terminal's table."""
+    right = _format_count(row, row["best"], row["indistinguishable"])
+    return Line(
+        protocol=_full_title(row),
+        decides=_format_count(row, row["decides"]),
+        loss_there=_format_loss(row["cost_decided"]),
+        right=right,
+        loss=_format_loss(row["cost_share"]),
+    )
 
 
 def study_lines(study: Study) -> list[str]:
@@ -202,12 +209,13 @@ def study_lines(study: Study) -> list[str]:
     if not summary:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
     always = _always_once(study.always())
-    table = [TERMINAL, *map(_line, summary)]
-    table += [Line(f"always {row['agent']}", "-", "-", "-", _cost(row["cost"])) for row in always]
-    places, levels = _levels_of(study, [(row["study"], row["levels"]) for row in (*summary, *always)])
+    table = [TERMINAL, *map(_terminal_line, summary)]
+    table += [Line(f"always {row['agent']}", "-", "-", "-", _format_loss(row["cost"])) for row in always]
+    places, levels = _cell_columns(study, [(row["study"], row["levels"]) for row in (*summary, *always)])
     for column in TERMINAL._fields:
         # Leave out the intervals of one column after another until the table fits; the report has all of them.
         if max(map(len, aligned(table))) > WIDTH:
+            # An interval begins with " [".
             table = [line._replace(**{column: getattr(line, column).partition(" [")[0]}) for line in table]
     head, *texts = aligned(table)
     by_cell: dict[str, list[str]] = {}
@@ -268,7 +276,7 @@ def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
     rows = []
     for other in titles[1:]:
         comparison = study.compare(titles[0], other).iloc[0]
-        if math.isnan(comparison["low"]):
+        if math.isnan(comparison["low"]):  # the pair has no interval
             continue
         points = [f"{100 * comparison[name]:.2g}" for name in ("difference", "low", "high")]
         p_values = [f"{comparison[name]:.2g}" for name in ("p_t", "p_wilcoxon")]
@@ -296,17 +304,21 @@ def agents_table(study: Study) -> list[Means]:
     values: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
-            of_agent = values.setdefault(row["study"], {}).setdefault(row["agent"], {})
-            of_agent.setdefault((row["protocol"], row["metric"]), []).append(row["value"])
+            by_metric = values.setdefault(row["study"], {}).setdefault(row["agent"], {})
+            by_metric.setdefault((row["protocol"], row["metric"]), []).append(row["value"])
     tables = []
     for name, agents in values.items():
-        metrics = dict.fromkeys(metric for of_agent in agents.values() for metric in of_agent)
+        metrics = dict.fromkeys(metric for by_metric in agents.values() for metric in by_metric)
         rows = []
+        # The sort is stable: the truth's metrics come first, and all others keep their order.
         for metric in sorted(metrics, key=lambda metric: metric[0] != "truth"):
             cells = []
-            for of_agent in agents.values():
-                in_cell = of_agent.get(metric)
-                cells.append(f"{sum(in_cell) / len(in_cell):.5f}" if in_cell else "-")
+            for by_metric in agents.values():
+                catalogue_values = by_metric.get(metric)
+                text = "-"
+                if catalogue_values:
+                    text = f"{sum(catalogue_values) / len(catalogue_values):.5f}"
+                cells.append(text)
             rows.append((" ".join(metric), cells))
         tables.append(Means(name, [*agents], rows))
     return tables
@@ -333,19 +345,19 @@ def figures_of(study: Study) -> list[Chart]:
         notes = {}
         for row in rows:
             best, tie, worse = KINDS
-            parts[_head(row)] = {
+            parts[_full_title(row)] = {
                 best: row["best"]["share"],
                 tie: row["indistinguishable"]["share"],
                 worse: row["costs"]["share"],
             }
-            notes[_head(row)] = f"best or tied: {_line(row).right}"
+            notes[_full_title(row)] = f"best or tied: {_terminal_line(row).right}"
         title = f"{prefix}How often each protocol is right"
         caption = "Share of catalogues in which the pick is the best agent, a tie with it, or a worse one."
         charts.append(Chart(title, shares(parts, KINDS, notes), caption))
     return charts
 
 
-def _head(row: Row) -> str:
+def _full_title(row: Row) -> str:
     """Return the title of a protocol, after its target if there are several."""
     if row["one_target"]:
         return row["title"]
@@ -370,10 +382,11 @@ def costs_chart(study: Study, summary: list[Row]) -> str:
         users = row["users_per_arm"]
         if cost["mean"] is None:
             continue
+        # Without an interval there is no line.
         low, high = (math.nan if end is None else end for end in (cost["low"], cost["high"]))
         cloud = clouds.get((row["study"], row["protocol"], row["metric"]), [])
         note = ""
         if users is not None:
             note = f"{users:,} users per arm"
-        rows.append(Dot(_head(row), cost["mean"], low, high, cloud=cloud, note=note))
+        rows.append(Dot(_full_title(row), cost["mean"], low, high, cloud=cloud, note=note))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

@@ -73,7 +73,7 @@ def number(value: float) -> str:
 
 
 MOST_BYTES = 700_000
-"""Size of the largest file in a page; two of them in base64 leave the page below 3 MB (:func:`together`)."""
+"""Size of the largest file in a page; two of them in base64 leave the page below 3 MB (:func:`join_downloads`)."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Downlo
     return downloads
 
 
-def together(*lists: list[Download]) -> list[Download]:
+def join_downloads(*lists: list[Download]) -> list[Download]:
     """Join lists of files, leaving out those that would exceed the size of two files of :data:`MOST_BYTES`."""
     downloads = []
     room = 2 * (MOST_BYTES * 4 // 3 + 64)  # base64 takes 4 characters for 3 bytes; 64 for the prefix of each URL
@@ -161,13 +161,13 @@ def write_from(
         downloads=downloads,
         **values,
     )
-    page = unbroken(explained(page, words()))
+    page = with_no_break_spaces(link_terms(page, words()))
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
 
-def unbroken(page: str) -> str:
-    """Put no-break spaces before per cent signs and into intervals in brackets."""
+def with_no_break_spaces(page: str) -> str:
+    """Put no-break spaces before per cent signs and into intervals in brackets, so that lines do not end there."""
     page = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)
     return re.sub(r"(\[-?[\d.,]+%?), (?=-?[\d.,]+%?\])", "\\1,\N{NO-BREAK SPACE}", page)
 
@@ -176,9 +176,9 @@ def unbroken(page: str) -> str:
 
 _ENTRY = re.compile(r'(?s)<dt id="[^"]*">(.*?)</dt>\s*<dd>(.*?)</dd>\n')
 _TAG = re.compile(r"(<[^>]*>)")
-_CLOSED = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
+_NO_LINKS_IN = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
 """Elements in which terms are not explained; in charts they are not, either."""
-_ANEW = ("<h2", "<details", "<thead")
+_PART_STARTS = ("<h2", "<details", "<thead")
 """Beginnings of elements from which on terms are explained once more."""
 
 
@@ -189,7 +189,7 @@ def words() -> dict[str, str]:
     return dict(_ENTRY.findall(text))
 
 
-def explained(page: str, explanations: Mapping[str, str]) -> str:
+def link_terms(page: str, explanations: Mapping[str, str]) -> str:
     """Give each term of a page a tooltip and a link to the glossary, once in each part of the page.
 
     A recommender's name may be a common word, so it is a term only if it heads a row of a table. Terms that the page
@@ -226,12 +226,12 @@ def explained(page: str, explanations: Mapping[str, str]) -> str:
         pieces.append(piece)
         name = piece.strip("</> ").split()[0].lower()
         in_chart = piece.startswith('<div role="img"') or (name == "div" and "div" in closed)
-        if (name in _CLOSED or in_chart) and not piece.endswith("/>"):
+        if (name in _NO_LINKS_IN or in_chart) and not piece.endswith("/>"):
             if piece.startswith("</"):
                 closed.pop()
             else:
                 closed.append(name)
-        if piece.startswith(_ANEW):
+        if piece.startswith(_PART_STARTS):
             in_part.clear()
     return head + main + _ENTRY.sub(lambda entry: entry[0] if entry[1] in used else "", "".join(pieces))
 
@@ -284,7 +284,7 @@ def of_comparison(comparison: Comparison) -> Finding | None:
 
 def rounded(n: float) -> int:
     """Round a number of users up to two significant digits."""
-    size = 10 ** max(0, math.floor(math.log10(max(n, 1.0))) - 1)
+    size = 10 ** max(0, math.floor(math.log10(max(n, 1.0))) - 1)  # the power of ten of the second digit
     return int(math.ceil(n / size) * size)
 
 
@@ -303,7 +303,7 @@ _ANSWERS: Mapping[str, tuple[str, str]] = {
     "no_reward": ("This log says nothing: it holds no reward.", "bad"),
     "do_not_use": ("Do not decide on {who} by this log.", "bad"),
 }
-_OF_RANDOM: Mapping[str, str] = {
+_ANSWERS_AGAINST_RANDOM: Mapping[str, str] = {
     "better": "{who} should beat {other}, which is not the system in production.",
     "looks_better": "{who} looks better than {other}, which is not the system in production.",
     "worse": "{who} is worse than {other}.",
@@ -343,17 +343,17 @@ def of_estimates(
     """
     words, kind = _ANSWERS[sentence.answer]
     other = sentence.baseline or TODAY
-    if other == "propensity":
+    if other == "propensity":  # the column of propensities is the logging policy's
         other = TODAY
     if sentence.baseline_kind == "random":
         other = RANDOM
-        words = _OF_RANDOM.get(sentence.answer, words)
+        words = _ANSWERS_AGAINST_RANDOM.get(sentence.answer, words)
     lift = value or "By how much, this log does not say."
     if sentence.change_percent is not None and sentence.low_percent is not None and sentence.high_percent is not None:
         interval = f"{digits(sentence.low_percent)} to {digits(sentence.high_percent)} %"
         change = f"{digits(sentence.change_percent)} %{rates or f' against {other}'}"
         lift = f"{change} ({100 * sentence.level:.3g} % interval {interval})."
-    if sentence.sure == "caution" and kind == "good":
+    if sentence.sure == "caution" and kind == "good":  # a doubtful page is not shown as good
         kind = "tie"
     who = f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}"
     action = sentence.action
@@ -367,14 +367,16 @@ def of_estimates(
     decision = words.format(who=who, other=other, then=then)
     if tolerance is not None and sentence.sure == "trust":
         gap = "gain" if sentence.answer == "better" else "difference"
-        return Finding(decision, lift, f"Next: {action}.", kind, by_segment, _asks(who, other, gap, tolerance, least))
+        return Finding(
+            decision, lift, f"Next: {action}.", kind, by_segment, _questions(who, other, gap, tolerance, least)
+        )
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
     if (sentence.sure, sentence.answer) == ("trust", "cannot_tell"):
         sure += ", undecided"
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, by_segment)
 
 
-def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
+def _questions(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
     """Return, as questions, the conditions of the answer that a log cannot prove.
 
     Args:
@@ -392,7 +394,7 @@ def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None)
     )
     if least is None:
         return questions
-    most = int(1.0 / least + 1e-9)
+    most = int(1.0 / least + 1e-9)  # probabilities sum to 1; 1e-9 allows for rounding
     items = (
         f"Does {other} choose from at most {most:,} items in this place? (Each is said to have a chance of "
         f"{100.0 * least:.4g} % or more, so there cannot be more than {most:,}.)"
@@ -410,7 +412,7 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
     size = ""
     if plan.days is not None and plan.users_by_then is not None:
         weeks = math.ceil(plan.days / 7.0)
-        users = plan.users_by_then / 2.0
+        users = plan.users_by_then / 2.0  # per variant
         size = f" of {weeks:,} week{'s' * (weeks > 1)}"
         rows = (plan.rows_by_then or 0) / max(users, 1.0)
     chance = f"have a chance of {100 * plan.power:.0f} % to show even {digits(100.0 * plan.lift_share)} %"
@@ -426,34 +428,34 @@ def digits(per_cent: float) -> str:
 # ----------------------------------------------------------------------------------- worlds that were fitted
 
 
-def of_validation(found: Validation) -> Finding:
+def of_validation(validation: Validation) -> Finding:
     """Summarise a validation: the number of questions for which the world may be used."""
-    n = len(found.checks)
-    n_good = len(found.valid_for)
-    n_bad = len(found.not_valid_for)
+    n = len(validation.checks)
+    n_good = len(validation.valid_for)
+    n_bad = len(validation.not_valid_for)
     decision = "Do not use this world yet."
     if n_good:
         decision = f"Use this world for {n_good} of {n} questions."
     lift = (
         f"{100 * n_good / max(n, 1):.0f} % of the checks see no difference from real users that matters; {n_bad} see "
-        f"one, {len(found.cannot_say)} cannot say."
+        f"one, {len(validation.cannot_say)} cannot say."
     )
     todo = "Next: keep to the questions in the list below."
     if not n_bad:
         return Finding(decision, lift, todo, "good")
-    topic = found.not_valid_for[0].partition(":")[0].rstrip(".")
+    topic = validation.not_valid_for[0].partition(":")[0].rstrip(".")
     return Finding(decision, lift, f"Do not ask it about {topic}. {todo}")
 
 
-def of_fit(found: FittedWorld) -> Finding:
+def of_fit(fit: FittedWorld) -> Finding:
     """Summarise a fit: the number of features that the log determines, and the fitted click rate."""
-    n = len(found.identified)
-    decision = f"The {found.world} world is fitted. Check it before you rely on it."
-    lift = f"The log settles {n} of {n + len(found.not_identified)} features."
-    rate = found.identified.get("click_rate_on_log")
+    n = len(fit.identified)
+    decision = f"The {fit.world} world is fitted. Check it before you rely on it."
+    lift = f"The log settles {n} of {n + len(fit.not_identified)} features."
+    rate = fit.identified.get("click_rate_on_log")
     if rate:
         lift += (
-            f" Its users click {per_cent(found.facts['click_rate_fitted'])} % of the time; those of the log "
+            f" Its users click {per_cent(fit.facts['click_rate_fitted'])} % of the time; those of the log "
             f"{per_cent(rate['low'])} to {per_cent(rate['high'])} % (90 % interval)."
         )
     return Finding(decision, lift, "Not yet sure. Next: recsim-mnar validate says what it may be used for.")

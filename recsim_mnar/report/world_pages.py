@@ -29,163 +29,169 @@ from recsim_mnar.report.charts import (
     short,
 )
 from recsim_mnar.report.page import popularity_figure, unfolded
-from recsim_mnar.report.template import Finding, downloads_of, of_fit, of_validation, together, write_from
+from recsim_mnar.report.template import Finding, downloads_of, join_downloads, of_fit, of_validation, write_from
 
-_OWN = {"ratings": "ratings revealed", "campaigns": "items added on their own", "purchases": "purchases on their own"}
+_ORGANIC_NAMES = {
+    "ratings": "ratings revealed",
+    "campaigns": "items added on their own",
+    "purchases": "purchases on their own",
+}
 """Names of organic events by world; in other worlds they are views."""
-_BOUGHT = {"sessions": "clicked", "purchases": "bought", "campaigns": "accepted"}
+_REWARDED_WORDS = {"sessions": "clicked", "purchases": "bought", "campaigns": "accepted"}
 """Participle for a reward of 1 by world; in other worlds "rewarded"."""
 
 
-def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, str]]) -> None:
+def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str, str]]) -> None:
     """Write the page of a simulated log under a temporary name, then rename it.
 
     Args:
         path: path of the page.
-        found: numbers of the log.
+        numbers: numbers of the log.
         commands: suggested next commands, each with its purpose.
     """
-    rows = popularity_rows(found)
-    lengths = _length_rows(found)
-    n_asked = found.provenance.get("n_users")
-    if not isinstance(n_asked, int):
-        n_asked = found.users
+    rows = popularity_rows(numbers)
+    lengths = _length_rows(numbers)
+    n_simulated = numbers.provenance.get("n_users")  # some of these users may have no event in the log
+    if not isinstance(n_simulated, int):
+        n_simulated = numbers.users
     write_from(
         "log.html",
         path,
-        found.provenance,
-        _finding(found),
-        unfolded([popularity_figure(rows, "log"), _lengths_chart(found), _propensities_chart(found)]),
-        downloads=together(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
-        lead=_lead(found),
-        found=found,
-        left=n_asked - found.users,
-        slates=_slates(found),
-        n_items=_number(found, "n_items"),
-        kinds=_kinds(found),
+        numbers.provenance,
+        _finding(numbers),
+        unfolded([popularity_figure(rows, "log"), _lengths_chart(numbers), _propensities_chart(numbers)]),
+        downloads=join_downloads(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
+        lead=_lead_line(numbers),
+        found=numbers,
+        left=n_simulated - numbers.users,
+        slates=_slates_in_words(numbers),
+        n_items=_world_number(numbers, "n_items"),
+        kinds=_event_names(numbers),
         most_viewed={row["what"]: row for row in rows if row["first_rank"] == 1},
-        is_dated=bool(np.isfinite(found.days).all()),
+        is_dated=bool(np.isfinite(numbers.days).all()),
         commands=commands,
     )
 
 
-def summary_of(found: LogNumbers) -> Mapping[str, object]:
+def summary_of(numbers: LogNumbers) -> Mapping[str, object]:
     """Return the numbers of a log's page as JSON types."""
-    edges, counts = found.propensities.joined()
+    edges, counts = numbers.propensities.merged()
     return {
-        "rows": found.rows,
-        "users": found.users,
-        "views": found.n_views,
-        "recommendations": found.n_shown,
-        "rewards": found.rewards,
-        "popularity": popularity_rows(found),
-        "lengths": _length_rows(found),
+        "rows": numbers.rows,
+        "users": numbers.users,
+        "views": numbers.n_views,
+        "recommendations": numbers.n_shown,
+        "rewards": numbers.rewards,
+        "popularity": popularity_rows(numbers),
+        "lengths": _length_rows(numbers),
         "propensities": {"edges": list(edges), "counts": list(counts)},
     }
 
 
-def popularity_rows(found: LogNumbers) -> list[Popularity]:
+def popularity_rows(numbers: LogNumbers) -> list[Popularity]:
     """Return the rows of :func:`recsim_mnar.protocols.ab_test.popularity`; [] without views or recommendations."""
-    if not (found.n_views and found.n_shown):
+    if not (numbers.n_views and numbers.n_shown):
         return []
-    n_items = max(len(found.views), len(found.shown), _number(found, "n_items"))
-    views, recommendations = (np.pad(counts, (0, n_items - len(counts))) for counts in (found.views, found.shown))
-    return popularity(views, {_policy(found): recommendations})
+    n_items = max(len(numbers.views), len(numbers.shown), _world_number(numbers, "n_items"))
+    views, recommendations = (np.pad(counts, (0, n_items - len(counts))) for counts in (numbers.views, numbers.shown))
+    return popularity(views, {_policy_name(numbers): recommendations})
 
 
-def _reward_sentence(found: LogNumbers) -> str:
+def _reward_sentence(numbers: LogNumbers) -> str:
     """Describe the mean reward with its interval; as a share in per cent if rewards are 0 or 1."""
-    if found.rewards is None:
+    if numbers.rewards is None:
         return "Nothing was recommended."
-    level = f"{100 * found.rewards['level']:g} % interval"
-    slates = _slates(found)
-    recommended = f"{found.n_shown:,} " + (f"items in {slates}" if slates else "recommendations")
-    ends = [found.rewards[name] for name in ("value", "low", "high")]
-    if not found.binary:
+    level = f"{100 * numbers.rewards['level']:g} % interval"
+    slates = _slates_in_words(numbers)
+    recommended = f"{numbers.n_shown:,} " + (f"items in {slates}" if slates else "recommendations")
+    ends = [numbers.rewards[name] for name in ("value", "low", "high")]
+    if not numbers.binary:
         value, low, high = (f"{end:.4g}" for end in ends)
         return f"The mean reward of {recommended} is {value} ({level} {low} to {high})."
     value, low, high = (f"{100 * end:.3g} %" for end in ends)
-    return f"Of {recommended} {value} were {_BOUGHT.get(_world(found), 'rewarded')} ({level} {low} to {high})."
+    rewarded = _REWARDED_WORDS.get(_world_name(numbers), "rewarded")
+    return f"Of {recommended} {value} were {rewarded} ({level} {low} to {high})."
 
 
-def _kinds(found: LogNumbers) -> dict[str, str]:
+def _event_names(numbers: LogNumbers) -> dict[str, str]:
     """Return the name on the page of each kind of event, ``organic`` and ``bandit``."""
-    return {"organic": _OWN.get(_world(found), "views"), "bandit": "recommendations"}
+    return {"organic": _ORGANIC_NAMES.get(_world_name(numbers), "views"), "bandit": "recommendations"}
 
 
-def _world(found: LogNumbers) -> str:
+def _world_name(numbers: LogNumbers) -> str:
     """Return the name of the log's world; "a" if it is not recorded."""
-    world = found.provenance.get("world") or {}
+    world = numbers.provenance.get("world") or {}
     if isinstance(world, dict):
         world = world.get("name", "a")
     return str(world)
 
 
-def _slates(found: LogNumbers) -> str:
+def _slates_in_words(numbers: LogNumbers) -> str:
     """Describe the number of slates and their size; "" if users see one item at a time."""
-    size = _number(found, "slate_size")
-    if "user_model" not in _params(found) or size < 2:
+    size = _world_number(numbers, "slate_size")
+    if "user_model" not in _world_parameters(numbers) or size < 2:
         return ""
-    return f"{found.n_shown // size:,} slates of {size}"
+    return f"{numbers.n_shown // size:,} slates of {size}"
 
 
-def _params(found: LogNumbers) -> Mapping[str, object]:
+def _world_parameters(numbers: LogNumbers) -> Mapping[str, object]:
     """Return the parameters of the world that the log's provenance records; empty without any."""
-    world = found.provenance.get("world")
+    world = numbers.provenance.get("world")
     params = world.get("params") if isinstance(world, dict) else None
     if isinstance(params, dict):
         return params
     return {}
 
 
-def _number(found: LogNumbers, name: str) -> int:
+def _world_number(numbers: LogNumbers, name: str) -> int:
     """Return an integer parameter of the log's world; 0 if it is not recorded."""
-    number = _params(found).get(name)
+    number = _world_parameters(numbers).get(name)
     if isinstance(number, int):
         return number
     return 0
 
 
-def _policy(found: LogNumbers) -> str:
+def _policy_name(numbers: LogNumbers) -> str:
     """Return the name of the logging policy."""
-    policy = found.provenance.get("policy")
+    policy = numbers.provenance.get("policy")
     if isinstance(policy, dict):
         return str(policy["name"])
-    return str(policy or found.provenance.get("recommender") or "policy")
+    return str(policy or numbers.provenance.get("recommender") or "policy")
 
 
-def _lead(found: LogNumbers) -> str:
+def _lead_line(numbers: LogNumbers) -> str:
     """Return the line below the title of the page: users, world, policy and seed."""
-    seed = found.provenance.get("seed")
-    lead = f"{found.users:,} users of the {_world(found)} world under {_policy(found)}"
+    seed = numbers.provenance.get("seed")
+    lead = f"{numbers.users:,} users of the {_world_name(numbers)} world under {_policy_name(numbers)}"
     if seed is not None:
         lead += f", seed {seed}"
     return f"{lead}."
 
 
-def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
+def _length_rows(numbers: LogNumbers) -> list[Mapping[str, object]]:
     """Return one row per length that occurs, with the share of users or runs at least as long, by kind of event."""
     return [
         {"of": unit, "kind": kind, "length": length, "share_at_least": share}
-        for unit, by_kind in (("user", found.by_user), ("stretch", found.stretches))
+        for unit, by_kind in (("user", numbers.by_user), ("stretch", numbers.stretches))
         for kind, lengths in by_kind.items()
         for length, share in zip(*lengths.at_least(), strict=True)
     ]
 
 
-def _lengths_chart(found: LogNumbers) -> Chart | None:
+def _lengths_chart(numbers: LogNumbers) -> Chart | None:
     """Draw the share of users, and of runs of one kind of event, with at least so many events; None without events."""
+    # Colours tell the kinds of events apart, dashes users from stretches of one kind.
     drawn = [
         (by_kind[kind], f"{name} {ending}", "ink" if kind == "organic" else "a0", dashed)
-        for by_kind, ending, dashed in ((found.by_user, "of a user", False), (found.stretches, "in a row", True))
-        for kind, name in _kinds(found).items()
+        for by_kind, ending, dashed in ((numbers.by_user, "of a user", False), (numbers.stretches, "in a row", True))
+        for kind, name in _event_names(numbers).items()
         if by_kind[kind].number
     ]
-    if not found.users or not drawn:
+    if not numbers.users or not drawn:
         return None
     longest = max(lengths.longest for lengths, *_ in drawn)
     axis = log_axis(1.0, max(float(longest), 10.0))
-    events = np.unique(np.geomspace(1, max(longest, 2), 60).astype(int))
+    events = np.unique(np.geomspace(1, max(longest, 2), 60).astype(int))  # equally spaced on the logarithmic axis
     lines = [Curve(name, _shares_at(lengths, events), colour, dashed) for lengths, name, colour, dashed in drawn]
     ticks = [(axis.place(tick) / 100, f"{tick:,.0f}") for tick in axis.ticks]
     plot = Plot([axis.place(float(n)) / 100 for n in events], ticks, PER_CENT, below="events, at least")
@@ -199,17 +205,17 @@ def _lengths_chart(found: LogNumbers) -> Chart | None:
 def _shares_at(lengths: Lengths, events: np.ndarray) -> list[float]:
     """Return the share of lengths of at least n, for each n of ``events``; 0 beyond the longest."""
     occurring, share = (np.array(values, float) for values in lengths.at_least())
-    place = np.searchsorted(occurring, events)
+    place = np.searchsorted(occurring, events)  # the first length that occurs and is not below n
     return np.append(share, 0.0)[place].tolist()
 
 
-def _propensities_chart(found: LogNumbers) -> Chart | None:
+def _propensities_chart(numbers: LogNumbers) -> Chart | None:
     """Draw the histogram of the propensities of recommendations; None if the log has no recommendation."""
-    edges, counts = found.propensities.joined()
+    edges, counts = numbers.propensities.merged()
     if not counts:
         return None
     words = f": {sum(counts):,} recommendations"  # printed directly after the policy's name
-    histogram = Histogram(_policy(found), words, edges, counts, colour="a0")
+    histogram = Histogram(_policy_name(numbers), words, edges, counts, colour="a0")
     caption = (
         "The probability with which each recommendation was chosen. The smaller they are, the larger the weights of a "
         "policy that recommends the same more often."
@@ -217,51 +223,51 @@ def _propensities_chart(found: LogNumbers) -> Chart | None:
     return Chart("How the propensities are distributed", histograms([histogram]), caption)
 
 
-def _finding(found: LogNumbers) -> Finding:
+def _finding(numbers: LogNumbers) -> Finding:
     """Summarise a simulated log for the first screen of its page."""
-    slates = _slates(found)
-    recommended = f"{found.n_shown:,} recommendations"
+    slates = _slates_in_words(numbers)
+    recommended = f"{numbers.n_shown:,} recommendations"
     if slates:
         recommended = f"{slates} items"
-    decision = f"The log is ready: {found.users:,} users, {recommended}."
+    decision = f"The log is ready: {numbers.users:,} users, {recommended}."
     sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
-    return Finding(decision, _reward_sentence(found), sure, "good")
+    return Finding(decision, _reward_sentence(numbers), sure, "good")
 
 
-def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> None:
+def write_fit(path: Path, fit: FittedWorld, made_by: Mapping[str, object]) -> None:
     """Write the page of a fitted world under a temporary name, then rename it.
 
     Args:
         path: path of the page.
-        found: the fitted world.
+        fit: the fitted world.
         made_by: options of the command for the foot of the page; JSON types.
     """
     rows = []
-    for name, row in found.identified.items():
+    for name, row in fit.identified.items():
         value = row["value"]
         if value > 0 and row["low"] >= 0:  # other features cannot be shown in per cent of their value
             rows.append(Dot(name.replace("_", " "), 1.0, row["low"] / value, row["high"] / value, words=f"{value:.4g}"))
     rows.sort(key=lambda dot: dot.high - dot.low)
     caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
     charts = [Chart("How closely the log settles each feature", dots(rows, PER_CENT), caption, folded=False)]
-    write_from("fit.html", path, made_by, of_fit(found), charts if rows else [], found=found)
+    write_from("fit.html", path, made_by, of_fit(fit), charts if rows else [], found=fit)
 
 
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
 """CSS class by grade of a check."""
 _MOST_TICKS = 5
-_FEW = 12
+_MOST_IN_ORDER = 12
 """Largest number of groups that keep their order in a chart."""
-_LETTERS = 30
+_MOST_LETTERS = 30
 """Largest number of letters of all labels of an axis that fit side by side on a phone."""
 WIDTH = 80
 """Width of lines for the terminal, in characters."""
 
 
-def table_lines(found: Validation) -> Iterator[str]:
+def table_lines(validation: Validation) -> Iterator[str]:
     """Yield a line per check, of at most :data:`WIDTH` columns."""
     yield f"{'check':<29}{'grade':<11}{'real':>10}{'simulated':>10}{'apart':>7}{'chance':>7}{'p':>6}"
-    for check in found.checks:
+    for check in validation.checks:
         p = ""
         if check.p_adjusted is not None:
             p = f"{check.p_adjusted:.3f}".removeprefix("0")
@@ -285,57 +291,57 @@ def legend_lines() -> list[str]:
     return textwrap.wrap(LEGEND, WIDTH)
 
 
-def sentence_lines(found: Validation) -> Iterator[str]:
+def sentence_lines(validation: Validation) -> Iterator[str]:
     """Yield lines on the questions for which the world is valid or not, wrapped to :data:`WIDTH` columns."""
-    for _, head, questions in answers(found):
+    for _, head, questions in answers(validation):
         if questions:
             yield f"{head}:"
             for question in questions:
                 yield from textwrap.wrap(question, WIDTH, initial_indent="  - ", subsequent_indent="    ")
-    for note in found.notes:
+    for note in validation.notes:
         yield from textwrap.wrap(f"note: {note}", WIDTH, subsequent_indent="  ")
 
 
-def answers(found: Validation) -> list[tuple[str, str, list[str]]]:
+def answers(validation: Validation) -> list[tuple[str, str, list[str]]]:
     """Return the four lists of questions, each with its CSS class and heading."""
     return [
-        ("best", "valid for these questions", found.valid_for),
-        ("costs", "not valid for these", found.not_valid_for),
-        ("indistinguishable", "cannot say for these: see the check", found.cannot_say),
-        ("", "not checked for those", found.not_checked),
+        ("best", "valid for these questions", validation.valid_for),
+        ("costs", "not valid for these", validation.not_valid_for),
+        ("indistinguishable", "cannot say for these: see the check", validation.cannot_say),
+        ("", "not checked for those", validation.not_checked),
     ]
 
 
-def write_validation(path: Path, found: Validation, made_by: Mapping[str, object]) -> None:
+def write_validation(path: Path, validation: Validation, made_by: Mapping[str, object]) -> None:
     """Write the page of a validation under a temporary name, then rename it.
 
     Args:
         path: path of the page.
-        found: the validation.
+        validation: the validation.
         made_by: options of the command for the foot of the page; JSON types.
     """
     write_from(
         "validation.html",
         path,
         made_by,
-        of_validation(found),
-        [_apart(found), *(chart for chart in map(_chart, found.checks) if chart is not None)],
-        answers=answers(found),
-        checks=found.checks,
-        unpictured=[check for check in found.checks if "kind" not in check.picture],
+        of_validation(validation),
+        [_distance_chart(validation), *(chart for chart in map(_check_chart, validation.checks) if chart is not None)],
+        answers=answers(validation),
+        checks=validation.checks,
+        unpictured=[check for check in validation.checks if "kind" not in check.picture],
         classes=_CLASSES,
-        notes=found.notes,
-        facts=found.facts,
-        features=next((c.picture["features"] for c in found.checks if c.kind == "classifier"), []),
+        notes=validation.notes,
+        facts=validation.facts,
+        features=next((c.picture["features"] for c in validation.checks if c.kind == "classifier"), []),
     )
 
 
 _GRADES = {"matches": "good", "close": "good", "cannot say": "tie", "off": "bad"}
 
 
-def _apart(found: Validation) -> Chart:
+def _distance_chart(validation: Validation) -> Chart:
     """Draw the distance of simulated from real users in each check, and the range that chance explains."""
-    checks = sorted(found.checks, key=lambda check: check.distance)
+    checks = sorted(validation.checks, key=lambda check: check.distance)
     rows = [Dot(c.name, c.distance, 0.0, c.visible, _GRADES[c.grade], words=c.grade) for c in checks]
     caption = (
         "How far the simulated users are from the real ones in each check; the whisker is what chance does to real "
@@ -344,7 +350,7 @@ def _apart(found: Validation) -> Chart:
     return Chart("Where the world is like the log, and where not", dots(rows, PLAIN), caption, folded=False)
 
 
-def _chart(check: Check) -> Chart | None:
+def _check_chart(check: Check) -> Chart | None:
     """Draw a check: how well each feature separates users, or lines of both kinds of users; None without data."""
     picture = check.picture
     if "kind" not in picture:
@@ -354,21 +360,21 @@ def _chart(check: Check) -> Chart | None:
         body = dots(sorted(rows, key=lambda row: -row.value), PLAIN, axis_of(0.5, 1.0))
         caption = "How well single features separate real users from simulated ones; .5 is not at all."
     else:
-        body = _lines(picture)
+        body = _draw_both(picture)
         caption = "The band: what chance does to real users (5 to 95 %)."
     return Chart(f"{check.name}: {check.grade}", body, f"{check.says}. {caption}")
 
 
-def _lines(picture: Mapping[str, Any]) -> str:
-    """Draw lines of real and simulated users, with the band that chance explains, over the entries of a picture."""
+def _draw_both(picture: Mapping[str, Any]) -> str:
+    """Draw the lines of real and of simulated users over a picture's entries, with the band that chance explains."""
     n = len(picture["entries"])
     order = np.arange(n)
-    if picture["kind"] == "shares" and n > _FEW:  # items, the largest first; few groups keep their order
+    if picture["kind"] == "shares" and n > _MOST_IN_ORDER:  # items, the largest first; few groups keep their order
         order = np.argsort(picture["real"], kind="stable")[::-1]
     entries = [short(str(picture["entries"][i])) for i in order]
     real, simulated, low, high = ([picture[name][i] for i in order] for name in ("real", "simulated", "low", "high"))
     labelled = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
-    if sum(len(entries[i]) for i in labelled) > _LETTERS:  # only the first label fits
+    if sum(len(entries[i]) for i in labelled) > _MOST_LETTERS:  # only the first label fits
         labelled = labelled[:1]
     places = (np.arange(n) / max(n - 1, 1)).tolist()
     ticks = [(places[i], entries[i]) for i in labelled]

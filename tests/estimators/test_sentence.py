@@ -153,7 +153,7 @@ def test_the_same_caution_is_said_once():
     records = [of("a", 0.1, 0.0, 0.2, unstated, DOUBT), of("b", 0.1, 0.0, 0.2, unstated)]
     wide = Finding("wide_interval", 1.0, 0.9, "wide too", "more")
     records.append(of("a - b", 0.1, 0.0, 0.2, wide, target="a", baseline="b"))
-    assert [(reason.message, reason.of) for reason in reasons(records)] == [
+    assert [(reason.message, reason.policies) for reason in reasons(records)] == [
         ("no column of users is known", ("a", "b")), ("the interval is wide", ("a",))
     ]  # fmt: skip
     # Of a policy that is not covered another sentence says how much.

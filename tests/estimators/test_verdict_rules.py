@@ -246,9 +246,9 @@ def test_numbers_and_case_of_a_text(facts, code, params):
     ],
 )
 def test_how_much_more_to_log(times, remedy):
-    assert evidence().more(times) == remedy | {"unit": "users"}
+    assert evidence().advice_to_log(times) == remedy | {"unit": "users"}
     half_known = evidence({"value_baseline": 0.1})  # no difference to tell from 0
-    assert half_known.more_for(8.0 * times, 8.0) == remedy | {"unit": "users"}
+    assert half_known.advice_to_reach(8.0 * times, 8.0) == remedy | {"unit": "users"}
 
 
 def sums_of(weight, cluster=None, missing=None):

@@ -48,7 +48,7 @@ def test_the_numbers_are_those_of_the_whole_log(folder, monkeypatch):
             runs = [len(run) for life in lives for run in re.findall(f"{'b' if kind == 'bandit' else 'o'}+", life)]
             assert found.stretches[kind].counts.tolist() == np.bincount(runs).tolist()
             assert found.stretches[kind].median == np.sort(runs)[(len(runs) - 1) // 2]
-        assert sum(found.propensities.joined()[1]) == shown.sum()
+        assert sum(found.propensities.merged()[1]) == shown.sum()
         assert found.binary
     assert blocks.rewards == pytest.approx(whole.rewards)
     assert whole.rewards["value"] == pytest.approx(log["reward"][shown].mean())
