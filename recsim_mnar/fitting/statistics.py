@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.fitting.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Columns, Groups, compared
+from recsim_mnar.fitting.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Columns, Groups, permutation_test
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_begins, user_numbers
@@ -213,7 +213,7 @@ class Row:
         """Compare held-out and simulated users by this statistic; an empty list where ``columns`` is None."""
         if columns is None:
             return []
-        checks = compared(columns, groups)
+        checks = permutation_test(columns, groups)
         return [Check(self.name, "statistic", self.question, self.what, tolerance=self.tolerance, **checks)]
 
 
@@ -271,7 +271,8 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
         return None
     decisions = m.rows.decisions
     traits = traits_of(m)
-    # Two columns count: recommendations with the outcome, and all. Each trait adds its two sums over these.
+    # Columns 0 and 1 count the recommendations with the outcome, and all. Each trait adds two columns: its sums over
+    # the former (even columns) and over the latter (odd ones).
     columns = [decisions.per_user(outcome), decisions.per_user()]
     for trait in traits.values():
         z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
@@ -372,7 +373,7 @@ def _co_occurrence(m: Material) -> Columns | None:
         return None
     n = views.per_user()
     mean = np.stack([_ratio(views.per_user(column), n) for column in m.items[views.item].T], axis=1)
-    i, j = np.triu_indices(mean.shape[1])
+    i, j = np.triu_indices(mean.shape[1])  # pairs of coordinates, squares included
     names = [f"{a + 1}" if a == b else f"{a + 1} with {b + 1}" for a, b in zip(i, j, strict=True)]
 
     def values(sums: Floats) -> Floats:
@@ -479,8 +480,8 @@ def _leaving(m: Material) -> Columns | None:
     """Make the statistic of how recommendations after which users leave differ from all; None for ratings, or none."""
     if m.rows.rates:
         return None
-    last = np.append(user_begins(m.rows.owner)[1:], True)[m.rows.shown].astype(np.float64)
-    return _contrasts(m, last, "items shown last, compared with all, are")
+    is_last_row = np.append(user_begins(m.rows.owner)[1:], True)
+    return _contrasts(m, is_last_row[m.rows.shown].astype(np.float64), "items shown last, compared with all, are")
 
 
 def _stars(m: Material) -> Columns | None:

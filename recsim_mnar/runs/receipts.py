@@ -31,7 +31,10 @@ _NO_PART = ("cli", "testing", "export", "report", "installation.py")
 
 @functools.cache
 def _made_with() -> dict[str, str]:
-    """Compute :func:`made_with` once per process; callers must not change the shared result."""
+    """Return versions of Python, the package and its libraries, the digest of the sources, and the kind of machine.
+
+    They are read once per process, and callers must not change the shared result.
+    """
     from recsim_mnar._version import __version__
 
     versions = {
@@ -48,7 +51,7 @@ def _made_with() -> dict[str, str]:
 
 
 def made_with() -> dict[str, str]:
-    """Return the versions of the package, its sources and the libraries, and the kind of machine."""
+    """Return versions of the package, Python and the libraries, the digest of the sources, and the kind of machine."""
     return dict(_made_with())
 
 

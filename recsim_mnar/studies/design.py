@@ -199,7 +199,7 @@ class Design:
             for levels in self.all_levels():
                 named = named_levels(levels)
                 setup_of_cell = at_levels(setup, self._settings_of(levels))
-                cells.append(Cell(label=_label(name, named), name=name, setup=setup_of_cell, levels=named))
+                cells.append(Cell(label=_label_of_cell(name, named), name=name, setup=setup_of_cell, levels=named))
         return cells
 
     def seed_of(self, catalogue: int) -> int:
@@ -298,16 +298,20 @@ def at_levels(setup: Setup, levels: Mapping[str, Any]) -> Setup:
             settings.update(level)
         else:
             settings[factor] = level
-    # The world comes first, since options depend on it; options of agents come last, since they are appended to the
-    # agents' specifications. The sort is stable.
-    ordered = sorted(settings, key=lambda name: name not in _SETUP_FIELDS)
-    ordered = sorted(ordered, key=lambda name: "." in str(ALIASES.get(name, name)))
-    for name in ordered:
-        setup = _at_level(setup, ALIASES.get(name, name), settings[name])
+
+    def order(name: str) -> tuple[bool, bool]:
+        """Sort fields of the setup first, since options depend on the world, and options of agents last.
+
+        The latter are appended to specifications, which other settings replace.
+        """
+        return "." in str(ALIASES.get(name, name)), name not in _SETUP_FIELDS
+
+    for name in sorted(settings, key=order):
+        setup = _with_factor(setup, ALIASES.get(name, name), settings[name])
     return setup
 
 
-def _at_level(setup: Setup, factor: str, level: Any) -> Setup:
+def _with_factor(setup: Setup, factor: str, level: Any) -> Setup:
     """Return a setup with one factor set: a field, an agent's option, an option of the comparison, or a parameter.
 
     Raises:
@@ -357,7 +361,7 @@ def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, l
     return replace(setup, specs={**setup.specs, agent: spec})
 
 
-def _label(name: str, levels: Mapping[str, Any]) -> str:
+def _label_of_cell(name: str, levels: Mapping[str, Any]) -> str:
     """Return a cell's label, which file names can hold.
 
     It depends neither on other levels in the design nor on the order of the factors. Where characters are replaced or
@@ -393,7 +397,7 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
     Raises:
         UserError: a key is unknown, or a value has the wrong type.
     """
-    values = _known_keys(table, "a world of a study", Setup)
+    values = _with_known_keys(table, "a world of a study", Setup)
     for name in ("params", "options", "specs"):
         if name in values and not isinstance(values[name], Mapping):
             raise UserError(f"{name} must be a table of names and values, got {values[name]!r}")
@@ -444,7 +448,7 @@ def design_of_table(table: Any) -> Design:
     Raises:
         UserError: ``table`` is no table or has an unknown key, or the design cannot be run.
     """
-    return Design(**_known_keys(table, "design", Design))
+    return Design(**_with_known_keys(table, "design", Design))
 
 
 def _fields(kind: type[Any]) -> list[str]:
@@ -452,7 +456,7 @@ def _fields(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
+def _with_known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
     """Return a table as a dictionary, after checking that its keys are fields of a dataclass.
 
     Args:

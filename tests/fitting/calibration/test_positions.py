@@ -254,7 +254,7 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
 @pytest.mark.slow
 def test_of_a_long_log_whole_slates_are_taken(explored, fitted, monkeypatch):
     """A stride over rows could take the same place of each slate."""
-    monkeypatch.setattr(calibration, "_MOST_SHOWN", len(slates_of(explored)))
+    monkeypatch.setattr(calibration, "_MOST_RECOMMENDATIONS", len(slates_of(explored)))
     fewer = calibrate_world(explored, seed=1, ensemble=0)
     of_all, of_some = (each.facts["click_rate_of_log"] for each in (fitted, fewer))
     assert of_some[0] != of_all[0]
