@@ -28,7 +28,7 @@ from recsim_mnar.fitting.members import (
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.positions import Evidence, Places, decisions_of, slates_of
+from recsim_mnar.fitting.positions import Evidence, SlateFit, decisions_of, slates_of
 from recsim_mnar.fitting.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
@@ -195,9 +195,9 @@ def _fit_sessions(
     transitions = transitions_of(decided)
     _refuse_unsuitable_log(log, transitions.n_users)
     if slates is None:
-        places = None
+        slate_fit = None
     else:
-        places = Places.of(log, slates, n_items, assume)
+        slate_fit = SlateFit.of(log, slates, n_items, assume)
     if transitions.organic.sum():
         views = views_of(log, n_items, seed, report)
     else:
@@ -205,9 +205,9 @@ def _fit_sessions(
     clicks = None
     if decision_rows.any():
         report("fit what is clicked")
-        recommended = _count_recommendations(log, views, n_items, slates, places)
+        recommended = _count_recommendations(log, views, n_items, slates, slate_fit)
         clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), _links(assume, views))
-    maker = Maker(transitions, clock_parameters(decided), views, clicks, n_items, seed, assume, places)
+    maker = Maker(transitions, clock_parameters(decided), views, clicks, n_items, seed, assume, slate_fit)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts: dict[str, Any] = {
         "rows": len(log),
@@ -222,9 +222,9 @@ def _fit_sessions(
     if clicks is not None:
         facts |= clicks.facts
     method = _method(facts)
-    if places is not None:
-        facts |= places.facts()
-        method += places.method()
+    if slate_fit is not None:
+        facts |= slate_fit.facts()
+        method += slate_fit.method()
     identified, not_identified = collect_evidence(maker, worlds[0], worlds[1:])
     params, catalogues = map(list, zip(*worlds[: 1 + n_members], strict=True))
     return FittedWorld("sessions", params[0], params[1:], identified, not_identified, facts, method, catalogues)
@@ -270,7 +270,7 @@ def _refuse_unsuitable_log(log: Log, n_users: int) -> None:
 
 
 def _count_recommendations(
-    log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, places: Places | None
+    log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, slate_fit: SlateFit | None
 ) -> Recommended:
     """Count recommendations and clicks by item, user and position, and add what views say of users and items.
 
@@ -279,7 +279,7 @@ def _count_recommendations(
         views: fitted views; None for a log without views, where interests, factors and errors have no columns.
         n_items: number of items.
         slates: (S, k) rows of each slate; None for single recommendations.
-        places: examination of the slates' positions; None without slates.
+        slate_fit: examination of the slates' positions; None without slates.
     """
     everyone = user_numbers(log["user"])
     if slates is None:
@@ -321,9 +321,9 @@ def _count_recommendations(
         offsets=offsets,
         factor_covariances=spread,
     )
-    if places is None:
+    if slate_fit is None:
         return counted
-    return replace(counted, log_positions=np.log(cells % size + 1.0), exponent=places.exponent)
+    return replace(counted, log_positions=np.log(cells % size + 1.0), exponent=slate_fit.exponent)
 
 
 def _interests(log: Log, everyone: Ints, views: FittedViews, users: Ints, n_items: int) -> tuple[Floats, Floats]:

@@ -177,7 +177,7 @@ def _with_grade(check: Check, adjusted: float) -> Check:
 
 
 @dataclass(frozen=True)
-class Columns:
+class Statistic:
     """A statistic of a group of users, computed from the sums of k numbers over the group's users.
 
     Attributes:
@@ -253,7 +253,7 @@ class Comparison(TypedDict):
     picture: dict[str, Any]
 
 
-def permutation_test(statistic: Columns, groups: Groups) -> Comparison:
+def permutation_test(statistic: Statistic, groups: Groups) -> Comparison:
     """Test whether held-out and simulated users differ, by comparison with random divisions of the same users.
 
     Args:
@@ -315,7 +315,7 @@ def _sum(labels: NDArray[Any], sums: Any) -> Floats:
 
 
 def _values_by_division(
-    statistic: Columns, groups: Groups, tested: Any, total: Floats
+    statistic: Statistic, groups: Groups, tested: Any, total: Floats
 ) -> Iterator[tuple[Floats, Floats]]:
     """Yield the values (P, v) of the first and of the second group, for one block of P divisions after another.
 
@@ -331,7 +331,7 @@ def _values_by_division(
         yield statistic.values(first), statistic.values(total - first)
 
 
-def _variation_by_chance(statistic: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Floats, Floats]:
+def _variation_by_chance(statistic: Statistic, groups: Groups, tested: Any, total: Floats) -> tuple[Floats, Floats]:
     """Return how the differences of values between two groups vary over random divisions.
 
     Args:
@@ -360,7 +360,7 @@ def _differences(distance: str, a: Floats, b: Floats, weights: Floats, inverse: 
     """Measure the difference between the values of two groups, for P divisions.
 
     Args:
-        distance: measure of the difference, as :class:`Columns` explains it.
+        distance: measure of the difference, as :class:`Statistic` explains it.
         a: (P, v) values of the first group.
         b: (P, v) values of the second group.
         weights: (v,) precisions of the differences, from :func:`_variation_by_chance`.
@@ -387,7 +387,7 @@ def _differences(distance: str, a: Floats, b: Floats, weights: Floats, inverse: 
     return np.einsum("pi,pi->p", z @ inverse, z), natural
 
 
-def _values_in_picture(statistic: Columns, a: Floats, b: Floats) -> NDArray[np.int64]:
+def _values_in_picture(statistic: Statistic, a: Floats, b: Floats) -> NDArray[np.int64]:
     """Return indices of at most ``_MOST_IN_PICTURE`` values to draw: the largest shares, or evenly spaced values.
 
     Args:
@@ -400,7 +400,7 @@ def _values_in_picture(statistic: Columns, a: Floats, b: Floats) -> NDArray[np.i
     return np.unique(np.linspace(0, len(a) - 1, min(len(a), _MOST_IN_PICTURE)).astype(np.int64))
 
 
-def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
+def classifier_check(columns: Sequence[Statistic], groups: Groups) -> list[Check]:
     """Check whether a classifier of single users tells real from simulated ones.
 
     For a world that was fitted on real users, the area under the curve is compared with that of a world that repeats

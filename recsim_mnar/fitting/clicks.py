@@ -223,7 +223,7 @@ def draw_category(chances: Floats, u: float) -> int:
     return min(int(np.searchsorted(cumulated, u * cumulated[-1], side="right")), len(cumulated) - 1)
 
 
-class _Cell:
+class _ConditionalPosterior:
     """Normal posterior of all coefficients, given the spreads s and s_b, from a quadratic log likelihood.
 
     An item's coefficients have the prior mean line_p @ (r, k, b0), and (r, k, b0) a normal prior, so both posteriors
@@ -326,11 +326,11 @@ class Posterior:
         grid = np.linspace(-20.0, 20.0, 2001)
         rate = shown.click_rate()[0] / shown.share_examined()
         self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - rate))]
-        self.likeliest: _Cell
+        self.likeliest: _ConditionalPosterior
         self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
         self._fit_mode_and_spreads()
         # The log likelihood is replaced by its quadratic expansion at the mode theta, whose value at coefficients 0 is
-        # value + theta' information theta / 2 - information_times_mode' theta; the cells' values count from there.
+        # value + theta' information theta / 2 - information_times_mode' theta; ``values`` count from there.
         quadratic = np.einsum("pi,pij,pj->", self.theta, self.information, self.theta)
         change_to_zero = 0.5 * quadratic - (self.information_times_mode * self.theta).sum()
         self.value_at_mode = self.value
@@ -352,7 +352,7 @@ class Posterior:
             relation = self.likeliest.line_parameters[0]
             if not self._narrow_axes() and np.allclose(spreads_of_mode, spreads, rtol=0.05):
                 break
-        self.likeliest = _Cell(self, spreads_of_mode)
+        self.likeliest = _ConditionalPosterior(self, spreads_of_mode)
 
     def _fill_grid(self) -> None:
         """Set ``values`` (n, m), log posteriors at the nodes of log s and log s_b, and ``likeliest``, their maximum.
@@ -360,21 +360,21 @@ class Posterior:
         A value includes the half-normal prior, the Jacobian of the logarithm and the width of a node, so that sums of
         exponentials of values are integrals.
         """
-        cells = [[self._cell_at(s, o) for o in self.axes[1]] for s in self.axes[0]]
-        self.values = np.array([[cell.value for cell in row] for row in cells])
+        posteriors = [[self._posterior_at(s, o) for o in self.axes[1]] for s in self.axes[0]]
+        self.values = np.array([[posterior.value for posterior in row] for row in posteriors])
         for axis, shape in zip(self.axes, ((-1, 1), (1, -1)), strict=True):
             if len(axis) > 1:
                 # Log density of the half-normal prior, plus the Jacobian exp(axis), plus the log width of a node.
                 half_normal = np.log(2.0 / np.pi) / 2.0 - 0.5 * np.exp(axis) ** 2 + axis + np.log(axis[1] - axis[0])
                 self.values += half_normal.reshape(shape)
         i, j = np.unravel_index(np.argmax(self.values), self.values.shape)
-        self.likeliest = cells[i][j]
+        self.likeliest = posteriors[i][j]
 
-    def _cell_at(self, factors: float, offsets: float) -> _Cell:
+    def _posterior_at(self, factors: float, offsets: float) -> _ConditionalPosterior:
         """Return the posterior at given logarithms of s and of s_b, relative to the prior's scales."""
         s = self.prior.factors * float(np.exp(factors))
         s_b = self.prior.offsets * float(np.exp(offsets))
-        return _Cell(self, (s, s_b))
+        return _ConditionalPosterior(self, (s, s_b))
 
     def _narrow_axes(self) -> bool:
         """Narrow ``axes`` to the bulk of the posterior plus a node on either side; return whether they changed."""
@@ -404,9 +404,9 @@ class Posterior:
             covariance_of_line = np.einsum("pim,mn,pjn->pij", slopes, likeliest.line_covariance, slopes)
             covariance = likeliest.covariance + covariance_of_line
             self._update_likelihood(np.einsum("ni,nij,nj->n", design, covariance[recommended.action], design))
-            likeliest = _Cell(self, likeliest.spreads)
+            likeliest = _ConditionalPosterior(self, likeliest.spreads)
             self.theta = likeliest.mean(self.information_times_mode)[0]
-        # Draws use the grid's values at the mean, but the means above belong to the cell that made them.
+        # Draws use the grid's values at the mean, but the means above belong to the posterior that made them.
         self._fill_grid()
         self.likeliest = likeliest
 
@@ -417,29 +417,29 @@ class Posterior:
         """
         self._update_likelihood()
         for _ in range(_MOST_STEPS):
-            cell = _Cell(self, spreads)
-            move = cell.mean(self.information_times_mode)[0] - self.theta
-            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.covariance), move).max()))
+            posterior = _ConditionalPosterior(self, spreads)
+            move = posterior.mean(self.information_times_mode)[0] - self.theta
+            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(posterior.covariance), move).max()))
             if self.step < _CONVERGED:
                 return
-            value_before = self.value - self._penalty(cell)
+            value_before = self.value - self._penalty(posterior)
             start = self.theta
             share = 1.0
             while share > 1e-3:
                 self.theta = start + share * np.clip(move, -2.0, 2.0)
                 self._update_likelihood()
-                if self.value - self._penalty(cell) > value_before:
+                if self.value - self._penalty(posterior) > value_before:
                     break
                 share *= 0.5
 
-    def _penalty(self, cell: _Cell) -> float:
+    def _penalty(self, posterior: _ConditionalPosterior) -> float:
         """Return the negative log prior of ``theta``, up to a constant, minimised over (r, k, b0)."""
-        gram = np.einsum("pim,pin->mn", self.lines, cell.weighted_lines) + np.diag(self.line_precision)
-        right_side = np.einsum("pim,pi->m", cell.weighted_lines, self.theta) + self.line_precision * self.line_mean
+        gram = np.einsum("pim,pin->mn", self.lines, posterior.weighted_lines) + np.diag(self.line_precision)
+        right_side = np.einsum("pim,pi->m", posterior.weighted_lines, self.theta) + self.line_precision * self.line_mean
         line_parameters = np.linalg.solve(gram, right_side)
         deviation = self.theta - np.einsum("pim,m->pi", self.lines, line_parameters)
         from_mean = line_parameters - self.line_mean
-        penalty_of_items = np.einsum("pi,pij,pj->", deviation, cell.precision, deviation)
+        penalty_of_items = np.einsum("pi,pij,pj->", deviation, posterior.precision, deviation)
         return 0.5 * float(penalty_of_items + (self.line_precision * from_mean**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
@@ -503,14 +503,14 @@ class Posterior:
 
     def draw(self, seed: int) -> Draw:
         """Draw the spreads, then (r, k, b0), then all coefficients from the posterior."""
-        cell = self._draw_cell(rng.uniforms(seed, rng.Stream.BOOTSTRAP, np.arange(3), 0))
+        posterior = self._draw_spreads(rng.uniforms(seed, rng.Stream.BOOTSTRAP, np.arange(3), 0))
         information_times_mode = self.information_times_mode + self._draw_error_of_interests(seed)
         # The last row is for (r, k, b0), the others for the items' coefficients.
         normal = rng.normals(seed, rng.Stream.BOOTSTRAP, 2, (len(self.theta) + 1, self.k + 4))
-        line_noise = np.einsum("mn,n->m", np.linalg.cholesky(cell.line_covariance), normal[-1, :3])
-        theta, line_parameters = cell.mean(information_times_mode, line_noise)
-        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.covariance), normal[:-1, : self.k + 1])
-        return Draw(theta, self.link, float(line_parameters[0]), cell.spreads[0], self.offset_per_exponent())
+        line_noise = np.einsum("mn,n->m", np.linalg.cholesky(posterior.line_covariance), normal[-1, :3])
+        theta, line_parameters = posterior.mean(information_times_mode, line_noise)
+        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(posterior.covariance), normal[:-1, : self.k + 1])
+        return Draw(theta, self.link, float(line_parameters[0]), posterior.spreads[0], self.offset_per_exponent())
 
     def _draw_error_of_interests(self, seed: int) -> Floats:
         """Draw the change (P, K + 1) of information times mode due to errors of users' interests.
@@ -530,14 +530,17 @@ class Posterior:
         times = self.shown.times
         return float((times * self.p * self.shown.log_positions).sum() / (times * self.slopes[:, -1]).sum())
 
-    def _draw_cell(self, u: Floats) -> _Cell:
-        """Draw a node of the grid by its probability with ``u[0]``, then a point of its cell with ``u[1:]``."""
+    def _draw_spreads(self, u: Floats) -> _ConditionalPosterior:
+        """Draw the spreads: a node of the grid by its probability with ``u[0]``, then a point about it with ``u[1:]``.
+
+        Returns the posterior of the coefficients at these spreads.
+        """
         node = np.unravel_index(draw_category(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
         point = []
         for axis, i, within in zip(self.axes, node, u[1:], strict=True):
             width = float(np.ptp(axis)) / max(len(axis) - 1, 1)
             point.append(float(axis[i] + (within - 0.5) * width))
-        return self._cell_at(*point)
+        return self._posterior_at(*point)
 
     def rescaled_means(self) -> Draw:
         """Return posterior means, stretched about their line so that items vary as the true coefficients do.
@@ -545,13 +548,13 @@ class Posterior:
         Posterior means vary less than the coefficients, by the posterior variance (Louis 1984). Where the means hardly
         vary, they are left alone: noise would be stretched.
         """
-        cell = self.likeliest
-        mean, line_parameters = cell.mean(self.information_times_mode)
+        posterior = self.likeliest
+        mean, line_parameters = posterior.mean(self.information_times_mode)
         line = np.einsum("pim,m->pi", self.lines, line_parameters)
         between = ((mean - line) ** 2).mean(axis=0)
-        within = np.diagonal(cell.covariance, axis1=1, axis2=2).mean(axis=0)
+        within = np.diagonal(posterior.covariance, axis1=1, axis2=2).mean(axis=0)
         stretch = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
-        return Draw(line + stretch * (mean - line), self.link, float(line_parameters[0]), cell.spreads[0])
+        return Draw(line + stretch * (mean - line), self.link, float(line_parameters[0]), posterior.spreads[0])
 
 
 def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:

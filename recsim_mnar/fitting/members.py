@@ -13,7 +13,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.positions import OF_SLATES, Evidence, Places
+from recsim_mnar.fitting.positions import OF_SLATES, Evidence, SlateFit
 from recsim_mnar.fitting.viewing import FittedViews, expected, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
@@ -290,7 +290,7 @@ class Maker:
         n_items: number of items.
         seed: seed of the ensemble.
         assume: parameters that the user sets, by name; they override fitted ones.
-        places: examination of positions; None for a log without slates.
+        slate_fit: slates and the examination of their positions; None for a log without slates.
     """
 
     transitions: Transitions
@@ -300,7 +300,7 @@ class Maker:
     n_items: int
     seed: int
     assume: Mapping[str, Any]
-    places: Places | None = None
+    slate_fit: SlateFit | None = None
 
     @property
     def n_factors(self) -> int:
@@ -323,8 +323,8 @@ class Maker:
         # Values assumed for a log that does not identify them; the estimates replace them where there are any.
         assumed = {name: value for name, (value, *_) in _ASSUMED.items()}
         of_slates: Mapping[str, object] = {}
-        if self.places is not None:
-            of_slates = self.places.params(self.places.exponent)
+        if self.slate_fit is not None:
+            of_slates = self.slate_fit.params(self.slate_fit.exponent)
         probabilities = {**assumed, **transition_probabilities(self.transitions, self.seed)}
         return self._parameters_and_catalogue({**probabilities, **of_slates}, factors, offsets, drift, clicks)
 
@@ -342,11 +342,11 @@ class Maker:
             clicks = self.clicks.draws[i]
             clicks = clicks._replace(theta=clicks.theta * np.append(np.full(drawn_factors.shape[1], strength), 1.0))
         of_slates: Mapping[str, object] = {}
-        if self.places is not None:
-            exponent = self.places.draw_exponent(self.seed, i)
-            of_slates = self.places.params(exponent)
+        if self.slate_fit is not None:
+            exponent = self.slate_fit.draw_exponent(self.seed, i)
+            of_slates = self.slate_fit.params(exponent)
             # Another exponent of examination needs other offsets for the log's clicks.
-            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.places.exponent)
+            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.slate_fit.exponent)
         probabilities = {**assumed, **transition_probabilities(self.transitions, self.seed, i)}
         return self._parameters_and_catalogue({**probabilities, **of_slates}, factors, offsets, drift, clicks)
 
@@ -527,7 +527,7 @@ def collect_evidence(
     for name, says in SAYS.items():
         values = [draw[name] for draw in draws]
         why = _why_unidentified(maker, name)
-        if maker.places is not None:
+        if maker.slate_fit is not None:
             says += OF_SLATES.get(name, "")
         if not why:
             identified[name] = interval(best_values[name], values, says)
@@ -540,8 +540,8 @@ def collect_evidence(
             }
     if maker.clicks is not None:
         identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
-    if maker.places is not None:
-        maker.places.add_evidence(identified, unknown)
+    if maker.slate_fit is not None:
+        maker.slate_fit.add_evidence(identified, unknown)
     if maker.views is None:
         limits = ["views"]
     elif maker.n_factors:

@@ -393,7 +393,7 @@ class Evidence(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Places:
+class SlateFit:
     """Slates of a log, and the slate parameters of the world that is fitted to it.
 
     Attributes:
@@ -420,7 +420,7 @@ class Places:
     examination: Examination
 
     @classmethod
-    def of(cls, log: Log, rows: Ints, n_items: int, assume: Mapping[str, Any]) -> Places:
+    def of(cls, log: Log, rows: Ints, n_items: int, assume: Mapping[str, Any]) -> SlateFit:
         """Estimate the slate parameters of a world.
 
         Args:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.checks import Check, Groups, Validation, classifier_check, graded
-from recsim_mnar.fitting.statistics import TABLE, Material, Row, UserRows, traits_of
+from recsim_mnar.fitting.statistics import TABLE, Population, StatisticCheck, UserRows, traits_of
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_numbers
@@ -319,7 +319,7 @@ def _errors_of_traits(log: Log, policy: Policy, same_items: bool, seed: int) -> 
     def traits(side: Log) -> dict[str, Floats]:
         rows = UserRows.of(side, policy.n_items)
         earlier = np.log1p(rows.earlier(rows.shown)[rows.shown])
-        return {**traits_of(Material.of([rows], same_items=same_items)), _REPEATS: earlier}
+        return {**traits_of(Population.of([rows], same_items=same_items)), _REPEATS: earlier}
 
     real = traits(log)
     redrawn = traits(Log({**log.columns, "action": drawn}))
@@ -655,25 +655,25 @@ def _run_checks(case: _Case, report: Callable[[str], None]) -> tuple[list[Check]
     allowance = 1.0
     if n_fitted_on:
         allowance += (1.0 / n_fitted_on) / (1.0 / held_out.n_users + 1.0 / n_simulated)
-    material = Material.of([*real, *simulated], same_items=case.same_items)
+    population = Population.of([*real, *simulated], same_items=case.same_items)
     groups = Groups(n_fitted_on, held_out.n_users, n_simulated, derive_seed(case.seed, "groups"), allowance)
-    columns = {row: row.columns(material) for row in TABLE}
+    statistics = {row: row.compute(population) for row in TABLE}
     # Under another policy than the log's, only statistics that do not depend on recommendations can be tested.
     testable = TABLE if case.logging.known else _independent_rows(case, simulated)
     result: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks"):
-        checks = row.check(columns[row], groups)
+        checks = row.check(statistics[row], groups)
         if row not in testable:
             checks = [dataclasses.replace(check, p=None, says=case.logging.says) for check in checks]
         result += checks
     report("classifier")
-    usable = [columns[row] for row in testable]
+    usable = [statistics[row] for row in testable]
     result += classifier_check([part for part in usable if part is not None], groups)
-    return result, _questions_without_data(case, material)
+    return result, _questions_without_data(case, population)
 
 
-def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[Row]:
+def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[StatisticCheck]:
     """Return the statistics that do not depend on which items were recommended.
 
     For these a permutation test finds no difference between simulated users under the stand-in for the logging policy
@@ -685,22 +685,22 @@ def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[Row]:
     """
     n = simulated[0].n_users
     (randomly_served,) = case.simulated(n, uniform_policy(case.world.n_items))  # n users fit into one simulation
-    material = Material.of([simulated[0], randomly_served], same_items=case.same_items)
+    population = Population.of([simulated[0], randomly_served], same_items=case.same_items)
     # 199 divisions: the p-value is compared with 0.2 only, which needs less precision than the checks.
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
     rows = []
     for row in TABLE:
-        if not row.shown:
-            checks = row.check(row.columns(material), groups)
+        if not row.of_recommendations:
+            checks = row.check(row.compute(population), groups)
             # A statistic without data yields no check and counts as independent.
             if all(check.p is not None and check.p > _INDEPENDENT for check in checks):
                 rows.append(row)
     return rows
 
 
-def _questions_without_data(case: _Case, material: Material) -> list[str]:
+def _questions_without_data(case: _Case, population: Population) -> list[str]:
     """Return the questions on which the log has no data, each with the reason."""
-    rows = material.rows
+    rows = population.rows
     questions = []
     if not case.same_items:
         questions.append("which items are popular, and which the same users meet: the world's items are others")

@@ -10,14 +10,14 @@ from recsim_mnar.fitting.checks import (
     SCALED,
     SHARES,
     Check,
-    Columns,
     Groups,
+    Statistic,
     auc,
     cross_validated_auc,
     graded,
     permutation_test,
 )
-from recsim_mnar.fitting.statistics import TABLE, Material, UserRows
+from recsim_mnar.fitting.statistics import TABLE, Population, UserRows
 from recsim_mnar.log import Log
 
 
@@ -52,9 +52,9 @@ def test_lives_of_a_small_log():
 
 def test_columns_of_a_small_log():
     """Each row of the table on three users, by hand."""
-    m = Material.of([UserRows.of(small_log(), 4)], same_items=True)
+    m = Population.of([UserRows.of(small_log(), 4)], same_items=True)
     assert m.items is None  # too few users for directions
-    columns = {row.name: row.columns(m) for row in TABLE}
+    columns = {row.name: row.compute(m) for row in TABLE}
     assert columns["co-occurrence"] is columns["ratings given"] is columns["drift"] is None
 
     def headline(name):
@@ -74,7 +74,7 @@ def columns(sums, distance):
 
     values = (lambda g: np.cumsum(shares(g), axis=1)) if distance == CUMULATIVE else shares
     names = [str(i) for i in range(sums.shape[1])]
-    return Columns(sums, values, distance, lambda g: shares(g)[:, 0], names, "entry", {})
+    return Statistic(sums, values, distance, lambda g: shares(g)[:, 0], names, "entry", {})
 
 
 def twin(sums, first, distance):
