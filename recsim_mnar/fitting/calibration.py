@@ -21,7 +21,7 @@ from recsim_mnar.fitting.clicks import Recommended, fit_clicks
 from recsim_mnar.fitting.members import (
     LINK_SURE,
     FittedWorld,
-    Maker,
+    WorldMaker,
     clock_parameters,
     collect_evidence,
     interval,
@@ -207,7 +207,7 @@ def _fit_sessions(
         report("fit what is clicked")
         recommended = _count_recommendations(log, views, n_items, slates, slate_fit)
         clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), _links(assume, views))
-    maker = Maker(transitions, clock_parameters(decided), views, clicks, n_items, seed, assume, slate_fit)
+    maker = WorldMaker(transitions, clock_parameters(decided), views, clicks, n_items, seed, assume, slate_fit)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts: dict[str, Any] = {
         "rows": len(log),

@@ -14,7 +14,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
 from recsim_mnar.fitting.positions import OF_SLATES, Evidence, SlateFit
-from recsim_mnar.fitting.viewing import FittedViews, expected, match_popularity
+from recsim_mnar.fitting.viewing import FittedViews, expected_ratios, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
@@ -279,8 +279,8 @@ _REASONS = {
 
 
 @dataclass(frozen=True)
-class Maker:
-    """Make the sessions worlds of the best fit and of ensemble members from the fits of a log's parts.
+class WorldMaker:
+    """Maker of the sessions worlds of the best fit and of ensemble members, from the fits of a log's parts.
 
     Attributes:
         transitions: counts of transitions between events.
@@ -409,7 +409,7 @@ class Maker:
         """Refit the strength and the drift of preferences to weighted users, by one Newton step from the fit.
 
         The step solves slope @ (change of log strength, change of drift) = change of the log ratios of
-        :func:`recsim_mnar.fitting.viewing.expected`.
+        :func:`recsim_mnar.fitting.viewing.expected_ratios`.
 
         Args:
             views: the fitted views.
@@ -419,8 +419,8 @@ class Maker:
             drift: variance that interests gain per view; 0 without far pairs of views, which alone identify it.
             strength: strength of preferences relative to the fitted one.
         """
-        fitted = views.resemblances(np.ones(len(weights)))
-        shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
+        fitted = views.observed_ratios(np.ones(len(weights)))
+        shift = np.log(np.maximum(views.observed_ratios(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
         if not views.view_counts.far:
             shift = shift * [1.0, 0.0]
         log_strength, drift_change = np.linalg.lstsq(views.scales.slope, shift, rcond=1e-3)[0]
@@ -488,8 +488,8 @@ def _noise_correction(views: FittedViews, drawn: Floats) -> float:
     same item. One Newton step on the log scale removes that.
     """
     without_far_pairs = replace(views.view_counts, far=())
-    log_drawn = np.log(expected(drawn, views.scales.offsets, without_far_pairs, drift=0.0)[0])
-    log_fitted = np.log(expected(views.factors, views.scales.offsets, without_far_pairs, drift=0.0)[0])
+    log_drawn = np.log(expected_ratios(drawn, views.scales.offsets, without_far_pairs, drift=0.0)[0])
+    log_fitted = np.log(expected_ratios(views.factors, views.scales.offsets, without_far_pairs, drift=0.0)[0])
     return _bounded_exp(-(log_drawn - log_fitted) / max(views.scales.slope[0, 0], 0.1))
 
 
@@ -506,7 +506,7 @@ def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
 
 
 def collect_evidence(
-    maker: Maker, best: Member, members: list[Member]
+    maker: WorldMaker, best: Member, members: list[Member]
 ) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
     """Collect the log's evidence on the numbers that describe a sessions world.
 
@@ -566,7 +566,7 @@ def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
     return {"value": rate, "low": rate - reach, "high": rate + reach, "why": why}
 
 
-def _why_unidentified(maker: Maker, name: str) -> str:
+def _why_unidentified(maker: WorldMaker, name: str) -> str:
     """Return the reason why the log does not identify the named number of a sessions world; "" if it does."""
     views = maker.views
     if name in maker.assume:

@@ -109,11 +109,11 @@ class UserRows:
         """
         pair = self.owner * self.n_items + self.item
         order = np.argsort(pair, kind="stable")
-        # A stable sort puts rows of one user and item together, in order of time.
-        first = user_begins(pair[order])
-        before: Ints = np.cumsum(counted[order]) - counted[order]
+        # The stable sort puts rows of one user and item together, in order of time.
+        begins_pair = user_begins(pair[order])
+        before: Ints = np.cumsum(counted[order]) - counted[order]  # marked rows before, of any pair
         earlier_rows = np.empty(len(order), np.int64)
-        earlier_rows[order] = before - before[first][np.cumsum(first) - 1]
+        earlier_rows[order] = before - before[begins_pair][np.cumsum(begins_pair) - 1]
         return earlier_rows
 
 
@@ -222,9 +222,9 @@ def _shares(sums: Floats) -> Floats:
     return sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
 
 
-def _ratio(top: Any, bottom: Any) -> Floats:
-    """Return ``top`` / ``bottom``, 0 where ``bottom`` is 0."""
-    return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=np.asarray(bottom) > 0)
+def _ratio(numerator: Any, denominator: Any) -> Floats:
+    """Divide entry by entry; the ratio is 0 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=np.asarray(denominator) > 0)
 
 
 def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str) -> Statistic:
@@ -241,9 +241,11 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
     masks = [np.ones(len(owner), np.bool_), *(group == i for i in range(len(PLACES)))]
     names = ["all", *(f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(PLACES))]
     k = len(masks)
-    # Statistic 0 .. k - 1 are sums of the values, over all rows and by group; columns k .. 2 k - 1 count these rows.
-    weights = (values, np.ones(len(owner)))
-    sums = np.stack([np.bincount(owner[m], w[m], minlength=n_users) for w in weights for m in masks], axis=1)
+    # Columns 0 .. k - 1 are sums of the values, over all rows and by group; columns k .. 2 k - 1 count these rows.
+    sums_by_user = []
+    for summand in (values, np.ones(len(owner))):
+        sums_by_user += [np.bincount(owner[mask], summand[mask], minlength=n_users) for mask in masks]
+    sums = np.stack(sums_by_user, axis=1)
     return Statistic(
         sums,
         lambda s: _ratio(s[:, :k], s[:, k:]),
@@ -271,7 +273,7 @@ def _contrasts(population: Population, outcome: Floats, axis: str) -> Statistic 
         return None
     decisions = population.rows.decisions
     traits = traits_of(population)
-    # Statistic 0 and 1 count the recommendations with the outcome, and all. Each trait adds two columns: its sums over
+    # Columns 0 and 1 count the recommendations with the outcome, and all. Each trait adds two columns: its sums over
     # the former (even columns) and over the latter (odd ones).
     columns = [decisions.per_user(outcome), decisions.per_user()]
     for trait in traits.values():
@@ -283,7 +285,15 @@ def _contrasts(population: Population, outcome: Floats, axis: str) -> Statistic 
         return _ratio(s[:, 2::2], s[:, :1]) - _ratio(s[:, 3::2], s[:, 1:2])
 
     features = {f"{axis} {name}": sums[:, 2 * i + 2] for i, name in enumerate(traits)}
-    return Statistic(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
+    return Statistic(
+        sums,
+        values,
+        distance=STANDARD,
+        headline=lambda s: values(s)[:, 0],
+        entries=[*traits],
+        axis=axis,
+        features=features,
+    )
 
 
 def popularity_level(views: UserRows) -> Floats:
@@ -322,7 +332,7 @@ def _likeness(rows: UserRows, at: Floats) -> Floats:
     Returns:
         (n,) scalar products of the item with the mean of the viewed items, shrunk by ``_PRIOR`` views of 0.
     """
-    # Coordinates of viewed items, and in the last column 1 for each view.
+    # Coordinates of viewed items, and in the last column 1 for each view; recommendations count 0.
     viewed = np.column_stack([at, np.ones(len(at))]) * ~rows.shown[:, None]
     running = np.cumsum(viewed, axis=0) - viewed
     before = running - running[np.arange(len(at)) - rows.position()]  # less the sum at the user's first row
@@ -481,9 +491,8 @@ def _leaving(population: Population) -> Statistic | None:
     if population.rows.rates:
         return None
     is_last_row = np.append(user_begins(population.rows.owner)[1:], True)
-    return _contrasts(
-        population, is_last_row[population.rows.shown].astype(np.float64), "items shown last, compared with all, are"
-    )
+    is_last = is_last_row[population.rows.shown].astype(np.float64)
+    return _contrasts(population, is_last, "items shown last, compared with all, are")
 
 
 def _stars(population: Population) -> Statistic | None:

@@ -83,7 +83,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
             (n, n_items, 4): log of 1 + the item's views; whether it was viewed last; its mean cosine with the views;
             the log of its share.
         """
-        counts = np.zeros((len(last), n_items + 1))
+        counts = np.zeros((len(last), n_items + 1))  # column 0 counts the places without a view
         np.add.at(counts, (np.arange(len(last))[:, None], last.astype(np.int64)), 1.0)
         counts = counts[:, 1:]
         is_latest = last[:, :1] - 1 == np.arange(n_items)
@@ -91,6 +91,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
         log_shares = np.broadcast_to(np.log(shares), counts.shape)
         return np.stack([np.log1p(counts), is_latest, mean_cosine, log_shares], axis=2)
 
+    # A random sample of decisions: with all items as alternatives, about _LOGIT_CELLS rows of features.
     kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _LOGIT_CELLS / n_items / action.size
     states, _ = ContextRule("last", last=LAST).of(log, n_items)
     weights = _conditional_logit(features(states[kept]), action[kept])
@@ -138,8 +139,8 @@ def likeliest_weights(probabilities: Floats) -> Floats:
     """
     weights = np.full(probabilities.shape[1], 1.0 / probabilities.shape[1])
     for _ in range(_EM_STEPS):
-        part = probabilities * weights
-        weights = (part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
+        joint = probabilities * weights
+        weights = (joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
     return weights / weights.sum()
 
 
@@ -432,7 +433,8 @@ def _sample_and_halve(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     if len(users) < LEAST_USERS:
         needs = f"validate needs at least {LEAST_USERS} users to divide the log by user"
         raise UserError(f"{needs}, it has {len(users)}: log more, or name a column of users")
-    users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
+    with_most_rows = int(_MOST_ROWS * len(users) / len(log))  # users who have about _MOST_ROWS rows
+    users = users[: max(LEAST_USERS, min(most, with_most_rows))]
 
     def rows_of(part: Ints) -> Log:
         return log.select(np.isin(log["user"], part))
@@ -668,8 +670,8 @@ def _run_checks(case: _Case, report: Callable[[str], None]) -> tuple[list[Check]
             checks = [dataclasses.replace(check, p=None, says=case.logging.says) for check in checks]
         result += checks
     report("classifier")
-    usable = [statistics[row] for row in testable]
-    result += classifier_check([part for part in usable if part is not None], groups)
+    testable_statistics = [statistics[row] for row in testable]
+    result += classifier_check([part for part in testable_statistics if part is not None], groups)
     return result, _questions_without_data(case, population)
 
 

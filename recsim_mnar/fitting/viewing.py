@@ -430,7 +430,7 @@ class Scales:
         scale: factor on the view model's factors.
         drift: variance that each entry of a user's interests gains per view.
         offsets: (P,) offsets with which items' expected shares of views are the log's.
-        slope: (2, 2) derivatives of the log ratios of :func:`expected` (rows) in log scale and drift (columns).
+        slope: (2, 2) derivatives of the log ratios of :func:`expected_ratios` (rows) in log scale and drift (columns).
     """
 
     scale: float
@@ -454,7 +454,7 @@ class Shares:
     kept: Floats
 
     def settled(self, noise: Floats | None = None) -> Floats:
-        """Shrink the log shares so that they vary as much as the true ones.
+        """Shrink the log shares towards their centre so that they vary as much as the true ones.
 
         Args:
             noise: (P,) errors drawn from the sampling distribution of ``logs``, for a draw from the posterior of the
@@ -482,7 +482,7 @@ class FittedViews:
         shares: popularity of the items.
         model: factors and offsets by likelihood.
         scales: strength and drift of preferences by moments.
-        sums, pairs: (U, 2) counts of pairs of views, as :func:`resemblance` returns them.
+        sums, pairs: (U, 2) counts of pairs of views, as :func:`count_pairs_of_views` returns them.
     """
 
     user: Ints
@@ -499,8 +499,8 @@ class FittedViews:
         """Factors (P, K) of the items, at the fitted strength."""
         return self.scales.scale * self.model.factors
 
-    def resemblances(self, weights: Floats) -> Floats:
-        """Return the observed counterparts (2,) of :func:`expected`, users counted with ``weights`` (U,)."""
+    def observed_ratios(self, weights: Floats) -> Floats:
+        """Return the observed counterparts (2,) of :func:`expected_ratios`, users counted with ``weights`` (U,)."""
         return np.einsum("u,uj->j", weights, self.sums) / np.maximum(np.einsum("u,uj->j", weights, self.pairs), 1e-9)
 
 
@@ -535,7 +535,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     counts = counted_views(user, item, sample, n_items)
     full = fit_views(counts, n_factors, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
-    sums, pairs = resemblance(user, item, view_counts.far)
+    sums, pairs = count_pairs_of_views(user, item, view_counts.far)
     model = full.significant()
     # Near pairs with the same item beyond those expected if all users had the same preferences. Where users clearly
     # return to items, preferences differ, and all factors are kept even if none is significant by itself.
@@ -607,10 +607,10 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
     return ()
 
 
-def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
+def count_pairs_of_views(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
     """Count each user's pairs of views at near and far lags.
 
-    Sums of the first array over users, divided by those of the second, are the ratios of :func:`expected`.
+    Sums of the first array over users, divided by those of the second, are the ratios of :func:`expected_ratios`.
 
     Args:
         user: (n,) user of each view, numbered from 0.
@@ -635,7 +635,7 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     return sums, pairs
 
 
-def expected(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float) -> Floats:
+def expected_ratios(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float) -> Floats:
     """Compute how often a user's views are expected to have the same item, near each other and far apart.
 
     Args:
@@ -765,7 +765,7 @@ def _chance_of_view(weights: Floats, lengths: Floats) -> Floats:
 
 
 def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> Scales:
-    """Fit the scale of the factors and the drift so that the ratios of :func:`expected` are the observed ones.
+    """Fit the scale of the factors and the drift so that the ratios of :func:`expected_ratios` are the observed ones.
 
     Args:
         model: factors and offsets by likelihood.
@@ -786,7 +786,7 @@ def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> S
         if has_drift:
             drift = float(point[1])
         offsets = match_popularity(factors, offsets, view_counts, drift)
-        ratios = expected(factors, offsets, view_counts, drift)
+        ratios = expected_ratios(factors, offsets, view_counts, drift)
         return np.asarray((np.log(np.maximum(ratios, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:n_free])
 
     def slope(point: Floats) -> Floats:

@@ -72,16 +72,17 @@ class RunFolder:
             UserError: it is a file, has other contents, cannot be created or written, or another process fills it; or
                 it is a link in a folder that is being filled.
         """
-        place = os.path.realpath(folder)
+        real_path = os.path.realpath(folder)
         outer = _being_filled.get() or {}
-        if place in outer:  # a nested block on the same folder, which the outer block has locked
-            yield outer[place]
+        if real_path in outer:  # a nested block on the same folder, which the outer block has locked
+            yield outer[real_path]
             return
         folder = path_of(folder)
         if os.path.realpath(folder.parent) in outer:  # a folder in one that is being filled
             refuse_link(folder)
         with _created(folder, what), _locked_for_block(folder, what):
-            continues = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX)))
+            holds_run = any((folder / name).exists() for name in (*MANIFESTS, INDEX))
+            continues = keep_others or (resume and holds_run)
             if not continues:
                 _refuse_occupied(folder, what)
             if not keep_others:
@@ -89,7 +90,7 @@ class RunFolder:
             run_folder = cls(folder)
             if continues:
                 run_folder.index = Index.of(folder)
-            before = _being_filled.set({**outer, place: run_folder})
+            token = _being_filled.set({**outer, real_path: run_folder})
             try:
                 yield run_folder
                 run_folder._finish()
@@ -97,7 +98,7 @@ class RunFolder:
                 run_folder._clean_up()
                 raise
             finally:
-                _being_filled.reset(before)
+                _being_filled.reset(token)
 
     # ---------------------------------------------------------------------------------------------------- settings
 
@@ -143,6 +144,7 @@ class RunFolder:
         if made is None:
             made = digest_of(settings)
         has_receipts = self.index.made == made
+        # The index has the versions of this very run, if it has any; otherwise the manifest says them.
         versions: Any = self.index.made_with
         earlier = read_json(path)
         if not isinstance(earlier, dict):
@@ -174,7 +176,7 @@ class RunFolder:
         receipt = self.index.receipts.get(name)
         if receipt is not None and receipt.fits(self.path):
             return receipt
-        self.index.receipts.pop(name, None)
+        self.index.receipts.pop(name, None)  # so that no index vouches for the damaged file
         return None
 
     @contextlib.contextmanager

@@ -240,7 +240,7 @@ class Index:
                 return index
         except _NO_RECEIPTS:
             pass
-        # A damaged index of this package still has most of these words; another program's index has hardly any.
+        # A damaged index of this package still has most of these words; another program's index has one at most.
         is_ours = sum(word in raw for word in (FORMAT.encode(), b'"made_with"', b'"sha256"', b'"files"')) >= 2
         if is_ours or not raw or name != INDEX:
             raise DamagedIndexError(

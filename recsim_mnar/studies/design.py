@@ -59,8 +59,8 @@ class Result(TypedDict):
     log: Mapping[str, float]
 
 
-class Took(TypedDict):
-    """Wall time of a task.
+class WallTimes(TypedDict):
+    """Wall times of a task and of its records.
 
     Attributes:
         seconds: seconds of the whole task.
@@ -238,7 +238,7 @@ class Task:
         """Name of the task, from which its files are named."""
         return f"{self.cell.label}-{self.catalogue:03d}"
 
-    def run(self, *, keep_raw: bool = False) -> tuple[Result, Took, RawResults | None]:
+    def run(self, *, keep_raw: bool = False) -> tuple[Result, WallTimes, RawResults | None]:
         """Run the comparison.
 
         Args:
@@ -246,7 +246,7 @@ class Task:
 
         Returns:
             result: the result, the same bytes on any machine.
-            took: wall time of the task and of its records.
+            wall_times: wall time of the task and of its records.
             raw: rows behind each mean; None without ``keep_raw``.
         """
         began = time.perf_counter()
@@ -264,11 +264,11 @@ class Task:
             "judgements": [j.to_dict() for j in comparison.judgements],
             "log": plain(log_counts(comparison.log)),
         }
-        took: Took = {
+        wall_times: WallTimes = {
             "seconds": round(time.perf_counter() - began, 3),
             "records": [round(r.seconds, 4) for r in comparison.records],
         }
-        return result, took, raw
+        return result, wall_times, raw
 
 
 def named_levels(levels: Levels) -> Levels:

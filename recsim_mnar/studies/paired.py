@@ -289,7 +289,7 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
 def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
     """Return the mean of independent bounded numbers, with an interval within the bounds.
 
-    Numbers are mapped to [0, 1], for which :func:`recsim_mnar.protocols.records.user_mean_interval` is made.
+    Numbers are mapped to [0, 1], as :func:`recsim_mnar.protocols.records.user_mean_interval` requires.
 
     Args:
         values: (n,) numbers; those that rounding puts outside the range count as its ends.

@@ -27,7 +27,7 @@ from recsim_mnar.protocols.records import (
     two_digits,
 )
 from recsim_mnar.runs.files import path_of, replacing
-from recsim_mnar.studies.design import Levels, Result, Took
+from recsim_mnar.studies.design import Levels, Result, WallTimes
 from recsim_mnar.studies.paired import BOUNDS, Mean, Share, mean, paired_table, share, steps_from_first
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Study:
 
     settings: Mapping[str, Any]
     results: Sequence[Result]
-    seconds: Mapping[str, Took] = field(default_factory=dict)
+    seconds: Mapping[str, WallTimes] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: str | Path) -> Study:
@@ -197,7 +197,7 @@ class Study:
         seconds = [] if times is None else times["records"]
         rows = tidy_rows(result["records"], result["judgements"])
         # zip_longest fills in None for rows without a time.
-        return [{**about, **row, "seconds": took} for row, took in itertools.zip_longest(rows, seconds[: len(rows)])]
+        return [{**about, **row, "seconds": time} for row, time in itertools.zip_longest(rows, seconds[: len(rows)])]
 
     def judgements(self) -> list[Judged]:
         """Return every judgement with its cell, levels and catalogue."""
@@ -224,7 +224,10 @@ class Study:
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
             targets.setdefault(j["study"], set()).add(j["target"])
         users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
-        return [_summarise(rows, level, users, len(targets[study]) == 1) for (study, *_), rows in groups.items()]
+        return [
+            _summarise(judged, level, users, one_target=len(targets[study]) == 1)
+            for (study, *_), judged in groups.items()
+        ]
 
     def always(self, level: float = 0.95) -> list[Always]:
         """Find the agent with the least mean cost if it is picked in every catalogue, in hindsight.
@@ -245,7 +248,9 @@ class Study:
             cell = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
             for name in (*self.factors, "world"):
                 if len(cell):
-                    cell = cell[cell[name] == j["levels"].get(name, cell[name].iloc[0])]
+                    # A judgement's levels lack the world unless it is a factor: the first row's is taken.
+                    level_of_cell = j["levels"].get(name, cell[name].iloc[0])
+                    cell = cell[cell[name] == level_of_cell]
             costs = cell.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
             if costs.empty:
                 continue
@@ -456,7 +461,8 @@ class Study:
         for step in factors:
             values = steps_from_first(values[[*units, "value"]], step)
         # Each further factor is a difference of differences, whose largest possible value is twice as large.
-        frame = paired_table(values, [*factors, *names], bound * 2.0 ** (len(factors) - 1), level)
+        bound *= 2.0 ** (len(factors) - 1)
+        frame = paired_table(values, [*factors, *names], bound, level)
         frame.insert(0, "protocol", title)
         return frame
 

@@ -19,7 +19,7 @@ from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies.design import Design, Result, Task, Took, design_of_table
+from recsim_mnar.studies.design import Design, Result, Task, WallTimes, design_of_table
 from recsim_mnar.studies.result import Study
 
 __all__ = ["TASKS", "processes", "run_study"]
@@ -91,7 +91,7 @@ def _run_missing(
         save_raw: whether to write the rows behind each mean.
     """
     results: dict[str, Result] = {}
-    seconds: dict[str, Took] = {}
+    seconds: dict[str, WallTimes] = {}
     if into is not None:
         for task in tasks:
             earlier = _earlier_result(into, task, save_raw)
@@ -103,8 +103,8 @@ def _run_missing(
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
     numeric = _factors_with_numbers(tasks)
     advance = counted(len(missing), "comparisons")
-    for done, (task, (result, took, raw)) in enumerate(_run_each(missing, executor, save_raw), start=1):
-        seconds[task.label] = took
+    for done, (task, (result, wall_times, raw)) in enumerate(_run_each(missing, executor, save_raw), start=1):
+        seconds[task.label] = wall_times
         results[task.label] = result
         if into is not None:
             if raw is not None:
@@ -112,7 +112,7 @@ def _run_missing(
                 with into.recording(_raw_file(task)) as path:
                     write_parquet(_with_columns_of_cell(raw.table(), result, numeric), path)
             into.write_json(_result_file(task), result)
-            # Read back from the file, as after an interruption: both give the same study, down to the types.
+            # Read back from the file, as a resumed run does: so both give the same study, down to the types.
             results[task.label] = json.loads((into.path / _result_file(task)).read_text())
         report(f"{task.label} done, {done} of {len(missing)}")
         advance(1)
@@ -176,7 +176,7 @@ def write_parquet(table: Any, path: Path) -> None:
         pq.write_table(table, temporary)
 
 
-def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
+def _earlier_seconds(into: RunFolder) -> dict[str, WallTimes]:
     """Read the wall times of earlier tasks, by label; empty if the file is missing or damaged.
 
     Damage is no error: ``timings.json`` has no receipt, and no result depends on it.
@@ -269,6 +269,7 @@ def _begin_study(into: RunFolder, manifest: Mapping[str, Any]) -> None:
         UserError: the folder holds a study that is not part of this one.
     """
     manifest_with_code = {**manifest, "code": origin_named(manifest["cells"])}
+    # Results depend on the seeds and on their own cell, so that a study may gain cells and catalogues.
     made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})
     into.refuse_other_run(STUDY, manifest_with_code, made=made, alike=functools.partial(_comparable_parts, into.path))
     into.begin_run(STUDY, manifest_with_code, made)
