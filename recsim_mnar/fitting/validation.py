@@ -574,16 +574,9 @@ def _prepare_case(
     held_out = second if refits else log
     if logger.details["how"] == "fitted":
         held_out = _limited_users(held_out, seed)
-    return _Case(
-        made_world,
-        fitted_on=first if refits else None,
-        held_out=held_out,
-        logging=logger,
-        seed=seed,
-        n_items=max(n_items or 0, largest + 1, made_world.n_items),
-        same_items=same,
-        notes=notes,
-    )
+    fitted_on = first if refits else None
+    n_items = max(n_items or 0, largest + 1, made_world.n_items)
+    return _Case(made_world, fitted_on, held_out, logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
 
 
 def _has_items_of(log: Log, world: Any, made_world: Any, fits: bool) -> bool:

@@ -111,7 +111,7 @@ def test_the_spread_of_items_is_known_as_well_as_their_number_says(spread):
     assert abs(mine - mean) < 0.2 * sd
     assert my_sd == pytest.approx(sd, rel=0.1)
     drawn = [
-        np.log(fit._drawn_cell(u).spreads[1])
+        np.log(fit._draw_spreads(u).spreads[1])
         for u in rng.uniforms(1, rng.Stream.BOOTSTRAP, np.arange(900), 0).reshape(-1, 3)
     ]
     assert np.mean(drawn) == pytest.approx(mean, abs=4 * sd / np.sqrt(300))
@@ -149,7 +149,7 @@ def test_the_evidence_is_at_a_mode(link, monkeypatch):
         kept["theta"], kept["step"], kept["cell"] = self.theta.copy(), self.step, self.likeliest
         kept["fit"] = self
 
-    monkeypatch.setattr(Posterior, "_move_to_mean", look)
+    monkeypatch.setattr(Posterior, "_move_to_posterior_mean", look)
     calibrate_world(log_of(world), ensemble=0, assume={"click_link": link})
     fit, theta, cell = kept["fit"], kept["theta"], kept["cell"]
     assert kept["step"] < 0.1
