@@ -46,8 +46,8 @@ def _open_streams() -> None:
 
 def _leave_current_folder() -> None:
     """Remove the path entry that ``python -m`` put first, unless this package is a checkout in it."""
-    above = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
-    if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(os.curdir) != above:
+    folder_of_package = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+    if sys.path and os.path.realpath(sys.path[0]) == os.path.realpath(os.curdir) != folder_of_package:
         del sys.path[0]
 
 

@@ -26,7 +26,7 @@ from recsim_mnar.simulation.pools import run_job
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
-_CHECKS = 3
+_MOST_CHECKS = 3
 """Number of attempts to check versions while workers end."""
 _ANSWER_SECONDS = 8.0
 """Seconds within which a scheduler must answer and have a worker."""
@@ -34,7 +34,7 @@ _DOCS = "docs/cluster.md"
 
 
 @dataclass(frozen=True)
-class Needs:
+class Requirements:
     """Requirements of a job on its worker.
 
     Attributes:
@@ -51,13 +51,14 @@ class Needs:
 class ClusterExecutor(Executor):
     """Workers of a Dask cluster.
 
-    Jobs travel by value. The common part of many jobs is a separate Dask task, so that each worker receives it once.
+    Jobs are pickled with the user's code, which workers need not have. The common part of many jobs is a separate Dask
+    task, so that each worker receives it once.
     """
 
-    def __init__(self, client: Any, needs: Needs) -> None:
+    def __init__(self, client: Any, requirements: Requirements) -> None:
         self._client = client
         self._jobs = client.get_executor(pure=False)
-        self._needs = needs
+        self._requirements = requirements
         self._shared: weakref.WeakKeyDictionary[Carried[Any], tuple[str, Any]] = weakref.WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
@@ -65,20 +66,20 @@ class ClusterExecutor(Executor):
         import cloudpickle
 
         common: tuple[str | None, Any] = (None, None)
-        # At most one: a job that `carrying` has made is partial(call, carried, *arguments), any other has none. The
-        # carried part is replaced by its Dask task, which _work passes to _call_with as `common`.
+        # A job that `carrying` has made is partial(call, carried, *arguments), any other carries nothing: the loop runs
+        # once or never. The carried part is replaced by its Dask task, which _run_on_worker passes on as `common`.
         for carried in carried_by(fn):
-            common = self._stored(carried)
+            common = self._task_of_common_part(carried)
             fn = functools.partial(_call_with, *getattr(fn, "args", ())[1:])
         job = cloudpickle.dumps(functools.partial(fn, *args, **kwargs))
-        done: Future[T] = self._jobs.submit(_work, self._needs, job, *common)
+        done: Future[T] = self._jobs.submit(_run_on_worker, self._requirements, job, *common)
         return done
 
     def n_workers(self) -> int:
         """Return the current number of workers."""
         return len(self._client.nthreads())
 
-    def _stored(self, carried: Carried[Any]) -> tuple[str, Any]:
+    def _task_of_common_part(self, carried: Carried[Any]) -> tuple[str, Any]:
         """Return the digest of the jobs' common part, and the Dask task with its bytes."""
         if carried not in self._shared:
             data = carried.pickled()
@@ -106,15 +107,15 @@ def cluster(
     warning = check_address(address)
     if warning:
         warn(warning)
-    client = _connected(address)
+    client = _connect(address)
     versions = _versions()
     try:
         _check_workers(client, versions)
-        with _by_value(modules) as pickled, warnings.catch_warnings():
+        with _pickled_by_value(modules) as pickled, warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Sending large graph")
-            yield ClusterExecutor(client, Needs(tuple(versions.items()), _blas_threads(), pickled))
+            yield ClusterExecutor(client, Requirements(tuple(versions.items()), _blas_threads(), pickled))
     except Exception as error:
-        message = _lost(error, client, address)
+        message = _message_on_loss(error, client, address)
         if not message:
             raise
         raise UserError(message) from error
@@ -143,7 +144,7 @@ def check_address(address: str) -> str | None:
     )
 
 
-def _connected(address: str) -> Any:
+def _connect(address: str) -> Any:
     """Return a Dask client of the scheduler, once it has a worker.
 
     Raises:
@@ -179,7 +180,7 @@ def _check_workers(client: Any, versions: dict[str, str]) -> None:
     """
     from distributed.comm import CommClosedError
 
-    for _ in range(_CHECKS):
+    for _ in range(_MOST_CHECKS):
         answers = client.run(_versions, on_error="return")
         lost = False
         for worker, answer in answers.items():
@@ -192,7 +193,9 @@ def _check_workers(client: Any, versions: dict[str, str]) -> None:
         if not lost:
             return
         client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
-    raise UserError(f"workers end while their versions are checked ({_CHECKS} times): see their own messages ({_DOCS})")
+    raise UserError(
+        f"workers end while their versions are checked ({_MOST_CHECKS} times): see their own messages ({_DOCS})"
+    )
 
 
 def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, str]) -> None:
@@ -203,7 +206,7 @@ def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, s
 
 
 @contextlib.contextmanager
-def _by_value(names: Iterable[str]) -> Iterator[bytes]:
+def _pickled_by_value(names: Iterable[str]) -> Iterator[bytes]:
     """Yield pickled modules that are not installed; within the block their contents are pickled by value."""
     import cloudpickle
 
@@ -218,7 +221,7 @@ def _by_value(names: Iterable[str]) -> Iterator[bytes]:
             cloudpickle.unregister_pickle_by_value(module)
 
 
-def _lost(error: Exception, client: Any, address: str) -> str:
+def _message_on_loss(error: Exception, client: Any, address: str) -> str:
     """Return the message for an error that means the loss of scheduler or workers; "" for other errors."""
     from distributed import KilledWorker
     from distributed.comm import CommClosedError
@@ -247,7 +250,7 @@ def _versions() -> dict[str, str]:
 
 
 def _blas_threads() -> int:
-    """Return the largest number of threads of the loaded BLAS libraries, on which the rounding of sums depends."""
+    """Return the largest number of threads of the loaded BLAS libraries, which decides the rounding of sums."""
     import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, next to NumPy's)
     import threadpoolctl
 
@@ -262,7 +265,7 @@ def _call_with(*arguments: Any, common: tuple[Callable[..., Any], tuple[Any, ...
 
 
 @functools.lru_cache(maxsize=1)
-def _prepare(needs: Needs) -> None:
+def _prepare(requirements: Requirements) -> None:
     """Give this worker the settings of the process that submits jobs.
 
     It runs once per process, because of the cache.
@@ -273,22 +276,23 @@ def _prepare(needs: Needs) -> None:
     import threadpoolctl
     from distributed import get_worker
 
-    _refuse_other_versions(get_worker().address, _versions(), dict(needs.versions))
-    threadpoolctl.threadpool_limits(limits=needs.threads, user_api="blas")
-    sys.modules.update(pickle.loads(needs.modules))
+    _refuse_other_versions(get_worker().address, _versions(), dict(requirements.versions))
+    threadpoolctl.threadpool_limits(limits=requirements.threads, user_api="blas")
+    sys.modules.update(pickle.loads(requirements.modules))
 
 
-def _work(needs: Needs, job: bytes, digest: str | None, common: bytes | None) -> Any:
+def _run_on_worker(requirements: Requirements, job: bytes, digest: str | None, common: bytes | None) -> Any:
     """Run a pickled job of :meth:`ClusterExecutor.submit` on a worker, and return its result.
 
     Args:
-        needs: requirements of the job.
+        requirements: requirements of the job.
         job: pickled call.
         digest: digest of the common part, under which a worker keeps the loaded object; None for a job without one.
         common: bytes of the common part; None for a job without one.
     """
-    _prepare(needs)
+    _prepare(requirements)
     call = pickle.loads(job)
+    # A worker loads the common part once for all jobs with its digest.
     if digest is not None and common is not None:
         call = functools.partial(call, common=object_of(digest, lambda: common))
     return run_job(call)

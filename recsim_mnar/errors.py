@@ -48,7 +48,11 @@ def code_of(error: BaseException) -> str:
         return error.code
     if isinstance(error, MemoryError):
         return "memory"
-    return next((code for code, numbers in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in numbers), "")
+    number = getattr(error, "errno", None)
+    for code, numbers in CODES_BY_ERRNO.items():
+        if number in numbers:
+            return code
+    return ""
 
 
 def is_of_the_machine(error: BaseException) -> bool:
@@ -105,7 +109,7 @@ def _cut(word: str) -> str:
     """Cut a word of more than :data:`_LONGEST` characters in the middle: its first 120 and last 60 remain."""
     if len(word) <= _LONGEST:
         return word
-    return f"{word[:120]}...({len(word) - 180:,} more)...{word[-60:]}"
+    return f"{word[:120]}...({len(word) - 120 - 60:,} more)...{word[-60:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -47,11 +47,11 @@ class Warmed:
 def warm() -> Iterator[Warmed]:
     """Compile and cache all kernels, by running a little of every world and of the estimates; yield after each part."""
     parts: list[tuple[str, Callable[[], None]]] = [
-        *((name, functools.partial(_decisions, "sessions", None, params)) for name, params in SESSIONS),
-        *((name, functools.partial(_decisions, name, "quick", {})) for name in ("ratings", "features")),
-        ("purchases", _purchases),
-        ("campaigns", _campaigns),
-        ("estimators", _estimators),
+        *((part, functools.partial(_run_decisions, "sessions", None, params)) for part, params in SESSIONS),
+        *((world, functools.partial(_run_decisions, world, "quick", {})) for world in ("ratings", "features")),
+        ("purchases", _run_purchases),
+        ("campaigns", _run_campaigns),
+        ("estimators", _run_estimators),
     ]
     for name, run in parts:
         before = compiled_so_far()
@@ -60,8 +60,14 @@ def warm() -> Iterator[Warmed]:
         yield Warmed(name, compiled_so_far() - before, time.process_time() - began)
 
 
-def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
-    """Run a world of single decisions: environments, and simulation by kernel and by a policy."""
+def _run_decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
+    """Run a world of single decisions: environments, and simulations with and without a policy in Python.
+
+    Args:
+        name: name of the world.
+        preset: name of a preset of its parameters; None for the defaults.
+        params: parameters that differ from the preset.
+    """
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
     from recsim_mnar.policies import registry
@@ -80,10 +86,11 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
         lanes.step(np.zeros(2, np.int64))
     for agent in ("random", "user-popularity"):  # the kernel acts for the first; the second acts in Python
         policy = registry.learner(agent).fit(Log({}), n_items=world.n_items, seed=0)
-        simulate(world, policy, 3, 0, keep_truth=agent == "random")
+        keep_truth = agent == "random"  # once with the truth, once without it
+        simulate(world, policy, 3, 0, keep_truth=keep_truth)
 
 
-def _purchases() -> None:
+def _run_purchases() -> None:
     """Simulate a small log of the purchases world."""
     from recsim_mnar.simulation.run_folder import Request
     from recsim_mnar.worlds.registry import entry_of, make_world
@@ -93,7 +100,7 @@ def _purchases() -> None:
         entry_of("purchases").simulator()(make_world("purchases", "quick"), request)
 
 
-def _campaigns() -> None:
+def _run_campaigns() -> None:
     """Step once through the campaigns world."""
     from recsim_mnar.envs import world_env
 
@@ -102,7 +109,7 @@ def _campaigns() -> None:
     env.step(np.ones(env.action_space.shape, np.float32))
 
 
-def _estimators() -> None:
+def _run_estimators() -> None:
     """Estimate a value and a difference from made-up rows: 100 users of four rows each."""
     from recsim_mnar.estimators import difference, estimate_value
 
@@ -146,10 +153,10 @@ class Check:
 
 def check_installation() -> list[Check]:
     """Check versions, dependencies, processors, kernel cache and extras, without compiling, downloading or writing."""
-    return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras()]
+    return [*_check_versions(), *_check_dependencies(), *_check_processors(), *_check_cache(), *_check_extras()]
 
 
-def _versions() -> Iterator[Check]:
+def _check_versions() -> Iterator[Check]:
     """Check that the imported package is the installed one, and name Python and the platform."""
     from recsim_mnar._version import __version__
 
@@ -168,11 +175,11 @@ def _versions() -> Iterator[Check]:
     yield Check("Python", f"{platform.python_version()} at {sys.executable}, {platform.platform()}")
 
 
-def _dependencies() -> Iterator[Check]:
+def _check_dependencies() -> Iterator[Check]:
     """Check each package that is required without any extra."""
     for requirement, extra in _requirements():
         if not extra:
-            yield _package(requirement, missing=PROBLEM)
+            yield _check_package(requirement, missing=PROBLEM)
 
 
 def _requirements() -> Iterator[tuple[Any, str]]:
@@ -189,11 +196,13 @@ def _requirements() -> Iterator[tuple[Any, str]]:
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
             yield requirement, ""
-        else:
-            yield from ((requirement, extra) for extra in extras if marker.evaluate({"extra": extra}))
+            continue
+        for extra in extras:
+            if marker.evaluate({"extra": extra}):
+                yield requirement, extra
 
 
-def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
+def _check_package(requirement: Any, *, missing: str, name: str = "") -> Check:
     """Check that a required package is installed in a suitable version.
 
     Args:
@@ -212,7 +221,7 @@ def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
     return Check(name, version)
 
 
-def _threads() -> Iterator[Check]:
+def _check_processors() -> Iterator[Check]:
     """Report the number of usable processors, and check that numba compiles."""
     usable = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
@@ -223,7 +232,7 @@ def _threads() -> Iterator[Check]:
         yield Check("NUMBA_DISABLE_JIT", os.environ["NUMBA_DISABLE_JIT"], PROBLEM, advice)
 
 
-def _cache() -> Iterator[Check]:
+def _check_cache() -> Iterator[Check]:
     """Check that compiled kernels can be cached, and count those that are there."""
     from recsim_mnar.kernels.jit import cache_folders
 
@@ -242,8 +251,8 @@ def _cache() -> Iterator[Check]:
             yield Check("kernel cache", f"{folder}, writable, empty", NOTE, advice)
 
 
-def _extras() -> Iterator[Check]:
+def _check_extras() -> Iterator[Check]:
     """Check each package of an extra for users; a missing one is only worth a note."""
     for requirement, extra in _requirements():
         if extra and extra not in _FOR_DEVELOPERS:
-            yield _package(requirement, missing=NOTE, name=f"extra {extra}: {requirement.name}")
+            yield _check_package(requirement, missing=NOTE, name=f"extra {extra}: {requirement.name}")

@@ -28,22 +28,23 @@ class _OwnFolder:
 
     Attributes:
         path: path of the folder; None to import from ``sys.path`` alone.
-        lookers: number of threads that import from it at the moment; while it is above 0, ``sys.path`` has the folder.
-        lock: lock of ``lookers`` and ``sys.path``.
+        n_importing: number of threads that import from it at the moment; ``sys.path`` has the folder while it is
+            positive.
+        lock: lock of ``n_importing`` and ``sys.path``.
     """
 
     path: str | None = None
-    lookers = 0
+    n_importing = 0
     lock = threading.Lock()
 
 
 def look_in(folder: str | None) -> None:
-    """Set the folder of :func:`own_folder`; the command line and its workers set the current one."""
+    """Set the folder of the user's modules; the command line and its worker processes set the current folder."""
     _OwnFolder.path = folder
 
 
 def own_folder_named() -> str | None:
-    """Return the folder that was set; None to import from ``sys.path`` alone."""
+    """Return the folder of the user's modules that was set; None to import from ``sys.path`` alone."""
     return _OwnFolder.path
 
 
@@ -58,15 +59,15 @@ def own_folder() -> Iterator[None]:
         yield
         return
     with _OwnFolder.lock:
-        _OwnFolder.lookers += 1
-        if _OwnFolder.lookers == 1:
+        _OwnFolder.n_importing += 1
+        if _OwnFolder.n_importing == 1:
             sys.path.append(folder)
     try:
         yield
     finally:
         with _OwnFolder.lock:
-            _OwnFolder.lookers -= 1
-            if _OwnFolder.lookers == 0 and folder in sys.path:
+            _OwnFolder.n_importing -= 1
+            if _OwnFolder.n_importing == 0 and folder in sys.path:
                 # The last occurrence is the appended one: the user's own path may have the folder too.
                 del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
@@ -102,7 +103,7 @@ def imported(
     result = module
     for part in attribute.split("."):
         if not hasattr(result, part):
-            hint = _hidden(path, module)
+            hint = _hint_if_hidden(path, module)
             candidates = [
                 name
                 for name, value in vars(module).items()
@@ -130,11 +131,13 @@ def _imported_module(path: str, named: str) -> Any:
         raise UserError(f"{named}: importing {path!r} raised {described(error)}") from error
 
 
-def _hidden(path: str, module: Any) -> str:
+def _hint_if_hidden(path: str, module: Any) -> str:
     """Return a hint if an installed module was imported instead of the one in the user's folder; else ""."""
     own_file = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
     file = getattr(module, "__file__", None)
-    if _OwnFolder.path is None or not own_file.is_file() or (file and own_file.samefile(file)):
+    if _OwnFolder.path is None or not own_file.is_file():
+        return ""
+    if file and own_file.samefile(file):
         return ""
     return f": it is {file or 'part of Python'}, which comes before your {own_file.name}; rename yours"
 
@@ -149,12 +152,13 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
         kind: kind of a user's own object in its module: ``Class`` or ``function``.
         methods: methods by which a class of this kind is recognised; it is suggested if the name is a module's.
     """
-    # The name may be a module's (or a file's), or package.module.Class with a dot in place of the colon.
+    # Two mistakes are recognised: the name of a module or file alone, and package.module.Class, without a colon.
     module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
     definitions = _definitions(module, methods, kind)
     if definitions is None and "." in module:
-        module, _, last = module.rpartition(".")
-        definitions = [name for name in _definitions(module, methods, kind) or [] if name == last] or None
+        module, _, attribute = module.rpartition(".")
+        if attribute in (_definitions(module, methods, kind) or []):
+            definitions = [attribute]
     if definitions is not None:
         example = definitions[0] if definitions else kind
         return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{example}"
@@ -182,7 +186,7 @@ def option_of(kind: Any, key: str, text: str, where: str) -> Any:
     parameter = inspect.signature(kind).parameters.get(key) if inspect.isclass(kind) else None
     if parameter is None or not (isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")):
         return value
-    if value not in (0, 1):
+    if value not in (0, 1):  # True and False equal 1 and 0
         raise UserError(f"{where}: {key} must be true or false, got {text!r}")
     return bool(value)
 
@@ -215,5 +219,7 @@ def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | 
     if kind == "function":
         return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
     classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    named = [c.name for c in classes if any(isinstance(f, ast.FunctionDef) and f.name in methods for f in c.body)]
-    return named or [c.name for c in classes if not c.name.startswith("_")]
+    suitable = [c.name for c in classes if any(isinstance(f, ast.FunctionDef) and f.name in methods for f in c.body)]
+    if suitable:
+        return suitable
+    return [c.name for c in classes if not c.name.startswith("_")]

@@ -21,7 +21,12 @@ class Watcher(Protocol):
 
 
 class _Watched:
-    """State of the outermost counted work: its watcher, and ``left``, the number of units to do (0 between works)."""
+    """State of the outermost counted work.
+
+    Attributes:
+        watcher: receiver of the progress.
+        left: number of units to do; 0 between two works.
+    """
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -63,14 +68,17 @@ def counted(total: int, unit: str) -> Callable[[int], None]:
 
 
 def counting(things: Sequence[Thing], unit: str) -> Iterator[Thing]:
-    """Yield things and count each one when the next is requested; after a ``break`` the rest are counted, too."""
-    done = counted(len(things), unit)
+    """Yield things and count each one when the next is requested; after a ``break`` the rest are counted, too.
+
+    So the work always reaches its total, and the next work can begin.
+    """
+    advance = counted(len(things), unit)
     left = len(things)
     try:
         for thing in things:
             yield thing
-            done(1)
+            advance(1)
             left -= 1
     finally:
         if left:
-            done(left)
+            advance(left)

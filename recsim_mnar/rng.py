@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recsim_mnar.errors import UserError
 
-_FEW = 999
+_MOST_UNCOMPILED = 999
 """Largest number of normals that are drawn without compiling the kernel, about 40 ms of plain Python. Enough for the
 factors of a small catalogue, whose simulation needs no other kernel."""
 
@@ -66,6 +66,7 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 def derive_seed(seed: int, label: str) -> int:
     """Derive a seed in [0, 2**64) for a purpose, such as ``"train"`` or ``"ab_test/svd"``."""
+    # The label's hash takes the place of the user in the address.
     address = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little")
     words = blocks(seed, Stream.SEED, np.array([address], np.uint64), np.array([0]))[0]
     return int(words[0]) << 32 | int(words[1])
@@ -125,28 +126,23 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
     fill = _rng_kernel.fill_normals
     # A kernel without signatures is not compiled yet, which takes longer than few draws in plain Python. Both give the
     # same bits. A plain function (numba is switched off) has no attribute `signatures`.
-    if out.size <= _FEW and not getattr(fill, "signatures", True):
+    if out.size <= _MOST_UNCOMPILED and not getattr(fill, "signatures", True):
         fill = fill.py_func
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):  # the generator's products wrap around
         fill(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
     return out
 
 
 def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64]:
     """Draw the standard normal numbered ``index`` of the stream for each of users 0 .. n - 1, (n,)."""
-    from recsim_mnar.kernels import _rng_kernel
-
-    words = np.ascontiguousarray(blocks(seed, stream, np.arange(n), index)[:, 0])
-    out = np.empty(n)
-    _rng_kernel.map_normal(words, out)
-    return out
+    return normals_of(seed, stream, np.arange(n), index)
 
 
 def normals_of(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
     """Draw one standard normal at each address, (n,); :func:`blocks` describes the arguments."""
     from recsim_mnar.kernels import _rng_kernel
 
-    words = np.ascontiguousarray(blocks(seed, stream, users, indices)[:, 0])
+    words = np.ascontiguousarray(blocks(seed, stream, users, indices)[:, 0])  # the first word of each block
     out = np.empty(len(words))
     _rng_kernel.map_normal(words, out)
     return out

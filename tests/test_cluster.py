@@ -179,7 +179,7 @@ class TestInThisProcess:
                 sent.append(args)
                 return "stored"
 
-        executor = cluster.ClusterExecutor(Client(), cluster.Needs((), 1, b""))
+        executor = cluster.ClusterExecutor(Client(), cluster.Requirements((), 1, b""))
         job = shards.carrying(pow, bytes(100_000))
         for k in range(5):
             executor.submit(functools.partial(job, k))

@@ -12,7 +12,7 @@ from recsim_mnar.models.bandit import (
     RewardMoments,
     Ridge,
     ViewMap,
-    _leading,
+    _leading_vectors,
     check_log,
 )
 from recsim_mnar.policies import registry
@@ -102,7 +102,7 @@ def test_the_solution_minimises_over_items_and_stretch_together(without):
         out = ~kept
         guess = (u[out] * solution.factors[actions[out]]).sum(axis=1) + solution.offsets[actions[out]]
         expected = (weights[out] * ((r[out] - guess) ** 2 - r[out] ** 2)).sum()
-        assert moments.held_out(solution, without) == pytest.approx(expected, abs=1e-9)
+        assert moments.held_out_error(solution, without) == pytest.approx(expected, abs=1e-9)
 
 
 def test_rewards_held_out_do_not_change_what_is_fitted_without_them():
@@ -113,7 +113,7 @@ def test_rewards_held_out_do_not_change_what_is_fitted_without_them():
     other["reward"][np.flatnonzero(bandit)[out]] = 100.0
     again = RewardMoments.from_log(Log(other), bandit, view_map, weights, folds=3, seed=1)
     plain, changed = (
-        m.solve(view_map.places, Ridge(0.2, 0.5), without=1).times(m.sd, m.mean) for m in (moments, again)
+        m.solve(view_map.places, Ridge(0.2, 0.5), without=1).rescaled(m.sd, m.mean) for m in (moments, again)
     )
     np.testing.assert_allclose(changed.factors, plain.factors, atol=1e-6)
     np.testing.assert_allclose(changed.offsets, plain.offsets, atol=1e-6)
@@ -125,7 +125,7 @@ def test_contexts_are_the_views_before_each_recommendation():
     np.testing.assert_allclose(data.features.toarray()[data.context], states)
     np.testing.assert_array_equal(data.user_of_context[data.context], LOG["user"][LOG.is_bandit])
     some = np.arange(len(data.rewards)) % 3 == 0
-    np.testing.assert_array_equal(data.only(some).rewards, data.rewards[some])
+    np.testing.assert_array_equal(data.select(some).rewards, data.rewards[some])
 
 
 def test_joint_objective_is_the_plain_twin_and_starts_at_the_solution():
@@ -165,7 +165,7 @@ def test_many_items_take_the_iterative_route_to_the_same_vectors():
     g = np.random.default_rng(0)
     matrix = g.normal(size=(450, 4)) * [9, 6, 4, 2] @ g.normal(size=(4, 450)) + 0.1 * g.normal(size=(450, 450))
     expected = np.linalg.svd(matrix)[0][:, :3]
-    found = _leading(matrix, 3, 0)
+    found = _leading_vectors(matrix, 3, 0)
     np.testing.assert_allclose(np.abs((expected * found).sum(axis=0)), 1.0, atol=1e-3)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recsim_mnar.agents.acting import GreedyPolicy, MappedViews
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
-from recsim_mnar.models.bandit import Contexts, JointObjective, RewardMoments, Ridge, Solution, ViewMap, check_log
+from recsim_mnar.models.bandit import Contexts, ItemParameters, JointObjective, RewardMoments, Ridge, ViewMap, check_log
 from recsim_mnar.policies.base import Learner, Policy
 
 if TYPE_CHECKING:
@@ -224,13 +224,13 @@ class _Problem:
         for fold in range(len(scores)):
             if map_spread == 0.0:
                 solution = self.moments.solve(self.view_map.places, ridge, without=fold)
-                scores[fold] = self.moments.held_out(solution, fold)
+                scores[fold] = self.moments.held_out_error(solution, fold)
             else:
                 view_map, solution = self.solve(ridge, map_spread, without=fold)
-                scores[fold] = self._held_out(view_map, solution, fold)
+                scores[fold] = self._held_out_error(view_map, solution, fold)
         return scores
 
-    def solve(self, ridge: Ridge, map_spread: float, without: int | None = None) -> tuple[ViewMap, Solution]:
+    def solve(self, ridge: Ridge, map_spread: float, without: int | None = None) -> tuple[ViewMap, ItemParameters]:
         """Fit the model to all users, or to those outside one fold.
 
         Args:
@@ -252,16 +252,16 @@ class _Problem:
             kept = fold != without
         # Both map and items are fitted together, from the solution for the fixed map on; in standard units of the rows.
         objective = JointObjective(
-            data.only(kept),
+            data.select(kept),
             (self.weights / scale.noise[data.actions])[kept],
             (rewards[kept] - scale.mean) / scale.sd,
             view_map=self.view_map,
-            solution=solution.times(1.0 / scale.sd, -scale.mean / scale.sd),
+            solution=solution.rescaled(1.0 / scale.sd, -scale.mean / scale.sd),
             ridge=ridge,
             map_spread=map_spread,
         )
         view_map, solution, _ = objective.fit()
-        return view_map, solution.times(scale.sd, scale.mean)
+        return view_map, solution.rescaled(scale.sd, scale.mean)
 
     def _rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
         """Return the single recommendations of the log.
@@ -278,7 +278,7 @@ class _Problem:
         fold = moments.fold_of(data.user_of_context, self.seed)[data.context]
         return data, (data.rewards - moments.mean) / moments.sd, fold
 
-    def _held_out(self, view_map: ViewMap, solution: Solution, fold: int) -> float:
+    def _held_out_error(self, view_map: ViewMap, solution: ItemParameters, fold: int) -> float:
         """Return the weighted squared error in a fold minus that of predicting the mean, which is 0 after scaling."""
         data, rewards, fold_of_row = self._rows()
         rows = np.flatnonzero(fold_of_row == fold)

@@ -261,7 +261,7 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
             raise UserError(f"{next(iter(factors))} has several levels, which needs a study: give --catalogues too")
         _to_folder(arguments.out, crew, functools.partial(_in_world, setup, arguments), json_output)
         return
-    from recsim_mnar.runs.folder import new_folder
+    from recsim_mnar.runs.folder import output_path
     from recsim_mnar.studies import Design
 
     if arguments.resume and arguments.out is None:
@@ -273,7 +273,7 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         first_seed=arguments.first_seed,
         seed=arguments.seed,
     )
-    folder = new_folder(arguments.out, "study")
+    folder = output_path(arguments.out, "study")
     _study("compare", design, crew, json_output, out=folder, resume=arguments.resume, save_raw=arguments.save_raw)
 
 
@@ -395,9 +395,9 @@ def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) 
     """
     from recsim_mnar.protocols.scoreboard import WIDTH, scoreboard
     from recsim_mnar.report.page import results_of, write_comparison
-    from recsim_mnar.runs.folder import RunFolder, new_folder
+    from recsim_mnar.runs.folder import RunFolder, output_path
 
-    folder = new_folder(out, "compare")
+    folder = output_path(out, "compare")
     record = RunRecord("compare")
     with RunFolder.fill(folder, what="--out"), progress() as report:
         comparison, run_config = job(functools.partial(crew.executor, record), folder, report)

@@ -383,14 +383,14 @@ def _report_folder(out: Path | None, log: Path, *, overwrite: bool) -> Iterator[
         UserError: the folder is not empty (with ``overwrite``: has files that this command did not write), cannot be
             created, or is in the log.
     """
-    from recsim_mnar.runs.folder import RunFolder, foreign_in
+    from recsim_mnar.runs.folder import RunFolder, describe_foreign_file
 
     if out is None:
         yield
         return
     if log.is_dir() and log.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError(f"--out {out} would be in the log: name another folder")
-    foreign = foreign_in(out, ("report.html", "results.json"))
+    foreign = describe_foreign_file(out, ("report.html", "results.json"))
     is_ours = foreign == ""
     if foreign and overwrite:
         raise UserError(f"--out {out}: {foreign}: move it away, or name another folder")

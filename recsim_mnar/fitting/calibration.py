@@ -21,14 +21,14 @@ from recsim_mnar.fitting.clicks import Recommended, fit_clicks
 from recsim_mnar.fitting.members import (
     LINK_SURE,
     FittedWorld,
-    Maker,
-    clock_of,
-    identified_by,
+    WorldMaker,
+    clock_parameters,
+    collect_evidence,
     interval,
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.positions import Evidence, Places, decisions_of, slates_of
+from recsim_mnar.fitting.positions import Evidence, SlateFit, decisions_of, slates_of
 from recsim_mnar.fitting.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
@@ -51,15 +51,15 @@ MEMBERS = 20
 LEAST_ROWS = 100
 LEAST_RATINGS = 100
 LEAST_USERS = 20
-_MOST_CLICKED = 0.95
+_LARGEST_CLICK_RATE = 0.95
 """Largest click rate to which a click model is fitted."""
-_MOST_SHOWN = 150_000
+_MOST_RECOMMENDATIONS = 150_000
 """Largest number of recommendations that the click model reads; of more, evenly spaced ones are taken."""
 _SIMULATED_USERS = 600
 """Users in a simulation of the ratings world."""
 _MOST_ITEMS = 400
 """Largest number of items in a simulation of the ratings world."""
-_MOST_PAIRED = 1500
+_MOST_PAIRED_USERS = 1500
 """Largest number of users whose pairs measure how far tastes are shared."""
 # Start, bounds and steps of numerical derivatives for the ratings world's parameters (sigma_item, sigma_noise, log
 # alpha).
@@ -67,9 +67,9 @@ _START = np.array([0.5, 0.7, np.log(0.6)])
 _LOW = np.array([0.03, 0.05, np.log(0.05)])
 _HIGH = np.array([3.0, 3.0, 0.0])
 _STEPS = np.array([0.1, 0.1, 0.2])
-_SIZE = np.array([0.03, 0.01, 0.02])
+_TYPICAL_ERRORS = np.array([0.03, 0.01, 0.02])
 """Typical errors of the three statistics of revealed ratings, by which their misfits are divided."""
-_WHY = {
+_REASONS = {
     "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
     "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
     "n_factors": "too few ratings per user to estimate the rank of tastes: the world's default is kept",
@@ -88,7 +88,7 @@ def calibrate_world(
     report: Callable[[str], None] = lambda stage: None,
     finished: FittedWorld | None = None,
 ) -> FittedWorld:
-    """Fit a simulated world to a log: a best fit, an ensemble around it, and what the log identifies.
+    """Fit a simulated world to a log: a best fit, an ensemble around it, and evidence on each parameter.
 
     Args:
         log: a log of views, recommendations or both; revealed ratings for the ratings world; or the path of a file or
@@ -122,7 +122,7 @@ def calibrate_world(
         else:
             ratings = ratings_of(log, n_items)
         record |= {"n_items": ratings.n_items, "log": ratings.digest()}
-        return _made(record, finished, lambda: fit_ratings(ratings, ensemble, seed, assume, report))
+        return _finished_or_fitted(record, finished, lambda: fit_ratings(ratings, ensemble, seed, assume, report))
     least = max(2, log.highest_item + 1)
     events = log
     if n_items is None:
@@ -133,14 +133,16 @@ def calibrate_world(
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
     record |= {"n_items": n_items, "log": events.digest(optional=True)}
-    return _made(record, finished, lambda: _fit_sessions(events, n_items, ensemble, seed, assume, report))
+    return _finished_or_fitted(record, finished, lambda: _fit_sessions(events, n_items, ensemble, seed, assume, report))
 
 
-def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
+def _finished_or_fitted(
+    arguments: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]
+) -> FittedWorld:
     """Return the finished world, after checking that it was made from the same arguments, or else fit one.
 
     Args:
-        asked: log digest, arguments and versions; they become ``made_from`` of the fitted world.
+        arguments: log digest, arguments and versions; they become ``made_from`` of the fitted world.
         finished: a fitted world that was read from its file, or None.
         fit: function that fits the world.
 
@@ -148,12 +150,12 @@ def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[
         UserError: ``finished`` was made from other arguments, or a matrix of the fit is singular.
     """
     if finished is not None:
-        there = {"made_from": finished.made_from or None}
-        here = {"made_from": asked}
-        refuse_differences(f"{finished.path} is of a run", there, here, "name another file, or remove it")
+        before = {"made_from": finished.made_from or None}
+        now = {"made_from": arguments}
+        refuse_differences(f"{finished.path} is of a run", before, now, "name another file, or remove it")
         return finished
     try:
-        return replace(fit(), made_from=asked)
+        return replace(fit(), made_from=arguments)
     except np.linalg.LinAlgError as error:
         raise UserError(f"the fit does not converge ({error}): bring more users, or fewer items") from error
 
@@ -191,11 +193,11 @@ def _fit_sessions(
     n_draws = max(n_members, MEMBERS)
     decided = decisions_of(log, slates)  # a slate is one decision in the world's transitions and clock
     transitions = transitions_of(decided)
-    _refuse(log, transitions.n_users)
+    _refuse_unsuitable_log(log, transitions.n_users)
     if slates is None:
-        places = None
+        slate_fit = None
     else:
-        places = Places.of(log, slates, n_items, assume)
+        slate_fit = SlateFit.of(log, slates, n_items, assume)
     if transitions.organic.sum():
         views = views_of(log, n_items, seed, report)
     else:
@@ -203,9 +205,9 @@ def _fit_sessions(
     clicks = None
     if decision_rows.any():
         report("fit what is clicked")
-        recommended = _recommended(log, views, n_items, slates, places)
+        recommended = _count_recommendations(log, views, n_items, slates, slate_fit)
         clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), _links(assume, views))
-    maker = Maker(transitions, clock_of(decided), views, clicks, n_items, seed, assume, places)
+    maker = WorldMaker(transitions, clock_parameters(decided), views, clicks, n_items, seed, assume, slate_fit)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts: dict[str, Any] = {
         "rows": len(log),
@@ -220,10 +222,10 @@ def _fit_sessions(
     if clicks is not None:
         facts |= clicks.facts
     method = _method(facts)
-    if places is not None:
-        facts |= places.facts()
-        method += places.method()
-    identified, not_identified = identified_by(maker, worlds[0], worlds[1:])
+    if slate_fit is not None:
+        facts |= slate_fit.facts()
+        method += slate_fit.method()
+    identified, not_identified = collect_evidence(maker, worlds[0], worlds[1:])
     params, catalogues = map(list, zip(*worlds[: 1 + n_members], strict=True))
     return FittedWorld("sessions", params[0], params[1:], identified, not_identified, facts, method, catalogues)
 
@@ -240,15 +242,15 @@ def _links(assume: Mapping[str, Any], views: FittedViews | None) -> tuple[str, .
     return (LOGISTIC,)
 
 
-def _refuse(log: Log, n_users: int) -> None:
+def _refuse_unsuitable_log(log: Log, n_users: int) -> None:
     """Raise UserError for a log that the sessions world cannot be fitted to; the message says what to change."""
     for number, least, what in ((len(log), LEAST_ROWS, "row"), (n_users, LEAST_USERS, "user")):
         if number < least:
             many = f"{number} {what}{'s' if number != 1 else ''}"
             raise UserError(f"the log has {many}, a world is fitted to at least {least}: bring a longer log")
-    back = (log["user"][1:] == log["user"][:-1]) & (np.diff(log["time"]) < 0)
-    if back.any():
-        row = int(np.argmax(back)) + 1
+    goes_back = (log["user"][1:] == log["user"][:-1]) & (np.diff(log["time"]) < 0)
+    if goes_back.any():
+        row = int(np.argmax(goes_back)) + 1
         raise UserError(f"the log's time runs backwards within a user, row {row:,}: sort the rows by user and time")
     items = np.where(log.is_bandit, log["action"], log["item"])
     if (items == items[0]).all():
@@ -256,19 +258,19 @@ def _refuse(log: Log, n_users: int) -> None:
     reward = log["reward"][log.is_bandit]
     if len(reward) == 0:
         return
-    odd = reward[(reward != 0) & (reward != 1)]
-    if len(odd):
-        many = f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}"
+    no_click = reward[(reward != 0) & (reward != 1)]
+    if len(no_click):
+        many = f"the log has {len(no_click):,} rewards that are neither 0 nor 1, such as {no_click[0]:g}"
         raise UserError(f"{many}: this world's are clicks. Write 1 for a click and 0 for none")
     rate = float(reward.mean())
-    if rate == 0.0 or rate > _MOST_CLICKED:
+    if rate == 0.0 or rate > _LARGEST_CLICK_RATE:
         were = f"of the log's {len(reward):,} recommendations {'none' if rate == 0.0 else f'{rate:.1%}'} were clicked"
-        needed = f"a click model needs clicks and at least {1 - _MOST_CLICKED:.0%} without"
+        needed = f"a click model needs clicks and at least {1 - _LARGEST_CLICK_RATE:.0%} without"
         raise UserError(f"{were}: {needed}. Look at the column of rewards")
 
 
-def _recommended(
-    log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, places: Places | None
+def _count_recommendations(
+    log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, slate_fit: SlateFit | None
 ) -> Recommended:
     """Count recommendations and clicks by item, user and position, and add what views say of users and items.
 
@@ -277,7 +279,7 @@ def _recommended(
         views: fitted views; None for a log without views, where interests, factors and errors have no columns.
         n_items: number of items.
         slates: (S, k) rows of each slate; None for single recommendations.
-        places: examination of the slates' positions; None without slates.
+        slate_fit: examination of the slates' positions; None without slates.
     """
     everyone = user_numbers(log["user"])
     if slates is None:
@@ -285,13 +287,14 @@ def _recommended(
     else:
         rows = slates
     size = rows.shape[1]
-    most = max(_MOST_SHOWN // size, 1)
+    most = max(_MOST_RECOMMENDATIONS // size, 1)
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     rows = rows.ravel()
     users, user = np.unique(everyone[rows], return_inverse=True)
-    # One number per (item, user, position), ordered by item.
-    cells = (log["action"][rows].astype(np.int64) * len(users) + user) * size + np.arange(len(rows)) % size
+    # One number per (item, user, position), ordered by item; positions repeat, as slates are on consecutive rows.
+    position = np.arange(len(rows)) % size
+    cells = (log["action"][rows].astype(np.int64) * len(users) + user) * size + position
     cells, cell_of_row = np.unique(cells, return_inverse=True)
     times = np.bincount(cell_of_row).astype(float)
     clicks = np.bincount(cell_of_row, log["reward"][rows]).astype(float)
@@ -307,8 +310,20 @@ def _recommended(
         spread = views.scales.scale**2 * views.model.spread
         interests, covariance = _interests(log, everyone, views, users, n_items)
     action, user_of_cell = np.divmod(cells // size, len(users))
-    of_slates = () if places is None else (np.log(cells % size + 1.0), places.exponent)
-    return Recommended(user_of_cell, action, times, clicks, interests, covariance, factors, offsets, spread, *of_slates)
+    counted = Recommended(
+        user=user_of_cell,
+        action=action,
+        times=times,
+        clicks=clicks,
+        interests=interests,
+        interest_covariances=covariance,
+        factors=factors,
+        offsets=offsets,
+        factor_covariances=spread,
+    )
+    if slate_fit is None:
+        return counted
+    return replace(counted, log_positions=np.log(cells % size + 1.0), exponent=slate_fit.exponent)
 
 
 def _interests(log: Log, everyone: Ints, views: FittedViews, users: Ints, n_items: int) -> tuple[Floats, Floats]:
@@ -400,22 +415,22 @@ def fit_ratings(
     report("match the moments of revealed ratings")
     density = min(len(ratings) / (n_users * n_items), 1.0)
     ones = np.ones(len(ratings))
-    observed = _statistics(ratings, ones)
+    observed = _moments(ratings, ones)
     shares = _shares(ratings.values, ones)
     size = min(n_items, _MOST_ITEMS)
-    point, slope = _fit_moments(observed, shares, density, size)
-    best = _params(point, shares, density, n_items, assume)
+    point, slope = _match_moments(observed, shares, density, size)
+    best = _ratings_params(point, shares, density, n_items, assume)
     members = []
     for i in counting(range(max(n_members, MEMBERS)), "worlds"):
         weights = weights_of_users(seed, i, ratings.n_users)[ratings.users]
         # One Newton step from the best fit: a new search per member would take minutes.
-        moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - observed, rcond=1e-2)[0]
-        moved = np.clip(moved, _LOW, _HIGH)
+        drawn = point + np.linalg.lstsq(slope, _moments(ratings, weights) - observed, rcond=1e-2)[0]
+        drawn = np.clip(drawn, _LOW, _HIGH)
         own_catalogue = {"catalogue_seed": i + 1, **assume}
-        members.append(_params(moved, _shares(ratings.values, weights), density, n_items, own_catalogue))
+        members.append(_ratings_params(drawn, _shares(ratings.values, weights), density, n_items, own_catalogue))
     facts = {"ratings": len(ratings), "users": n_users, "items": n_items, "mean": float(ratings.values.mean())}
     method = ["simulated moments; ensemble: Bayesian bootstrap by user (Rubin 1981), another catalogue of items each"]
-    return FittedWorld("ratings", best, members[:n_members], *_identified(best, members), facts, method)
+    return FittedWorld("ratings", best, members[:n_members], *_evidence_of_ratings(best, members), facts, method)
 
 
 def _shares(values: Floats, weights: Floats) -> Floats:
@@ -424,7 +439,7 @@ def _shares(values: Floats, weights: Floats) -> Floats:
     return np.asarray(counts / counts.sum(), np.float64)
 
 
-def _statistics(ratings: Ratings, w: Floats) -> Floats:
+def _moments(ratings: Ratings, w: Floats) -> Floats:
     """Compute the three moments of revealed ratings that identify the ratings world's parameters.
 
     Args:
@@ -433,7 +448,8 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
 
     Returns:
         (3,) the variance of the items' mean ratings, net of their sampling errors; the strength of tastes shared by
-        users (:func:`_tastes`); the covariance of the items' means with the logarithms of their numbers of ratings.
+        users (:func:`_shared_taste`); the covariance of the items' means with the logarithms of their numbers of
+        ratings.
     """
     items = ratings.items
     values = ratings.values
@@ -453,21 +469,21 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
     log_count = np.log(np.maximum(count, 0.5))
     centred = log_count - (count * log_count).sum() / count.sum()
     covariance = float((count * (mean - grand) * centred).sum() / count.sum())
-    return np.array([between, _tastes(ratings, residual, w), covariance])
+    return np.array([between, _shared_taste(ratings, residual, w), covariance])
 
 
-def _tastes(ratings: Ratings, residual: Floats, w: Floats) -> float:
-    """Compute how much users agree in pairs of items: the mean of e_ui e_vi e_uj e_vj over u != v and i != j.
+def _shared_taste(ratings: Ratings, residual: Floats, w: Floats) -> float:
+    """Compute how much users agree on pairs of items: the mean of e_ui e_vi e_uj e_vj over u != v and i != j.
 
-    Independent noise has the mean 0, tastes that users share a positive one. For a pair of users the sum over pairs of
-    items is (sum_i e_ui e_vi)^2 less the terms with i = j.
+    Its expectation is 0 for independent noise, and positive if users share tastes. For a pair of users the sum over
+    pairs of items is (sum_i e_ui e_vi)^2 less the terms with i = j.
 
     Args:
-        ratings: revealed ratings; of the users the first ``_MOST_PAIRED`` are used.
+        ratings: revealed ratings; of the users the first ``_MOST_PAIRED_USERS`` are used.
         residual: (n,) ratings less the items' means, e.
         w: (n,) weights, the same for all ratings of a user.
     """
-    used = ratings.users < _MOST_PAIRED
+    used = ratings.users < _MOST_PAIRED_USERS
     users = ratings.users[used]
     items = ratings.items[used]
     n_users = int(users.max()) + 1
@@ -485,7 +501,9 @@ def _tastes(ratings: Ratings, residual: Floats, w: Floats) -> float:
     return float((pairs * (products**2 - squares)).sum() / max(float((pairs * (both**2 - both)).sum()), 1.0))
 
 
-def _params(point: Floats, shares: Floats, density: float, n_items: int, assume: Mapping[str, Any]) -> RatingsParams:
+def _ratings_params(
+    point: Floats, shares: Floats, density: float, n_items: int, assume: Mapping[str, Any]
+) -> RatingsParams:
     """Return parameters of the ratings world.
 
     Args:
@@ -511,7 +529,7 @@ def _params(point: Floats, shares: Floats, density: float, n_items: int, assume:
     return RatingsParams.from_dict({**values, **assume})
 
 
-def _fit_moments(observed: Floats, shares: Floats, density: float, n_items: int) -> tuple[Floats, Floats]:
+def _match_moments(observed: Floats, shares: Floats, density: float, n_items: int) -> tuple[Floats, Floats]:
     """Find the parameters for which the statistics of simulated ratings are the observed ones.
 
     Args:
@@ -527,8 +545,8 @@ def _fit_moments(observed: Floats, shares: Floats, density: float, n_items: int)
     from scipy.optimize import least_squares
 
     def gap(point: Floats) -> Floats:
-        """Return simulated less observed statistics over their typical errors; seeds are fixed, so it is smooth."""
-        params = _params(point, shares, density, n_items, {})
+        """Return simulated minus observed moments over their typical errors; seeds are fixed, so it is smooth."""
+        params = _ratings_params(point, shares, density, n_items, {})
         users = np.arange(_SIMULATED_USERS)
         statistics = np.zeros(3)
         for simulation_seed in (5, 6):  # the mean of two simulations; any other seeds would do
@@ -536,8 +554,8 @@ def _fit_moments(observed: Floats, shares: Floats, density: float, n_items: int)
             full = world.ratings_of(simulation_seed, users)
             u, i = np.nonzero(observe(world.propensities_of(users, full), simulation_seed))
             revealed = Ratings(u, i, full[u, i], len(users), n_items)
-            statistics += _statistics(revealed, np.ones(len(u))) / 2
-        return np.asarray((statistics - observed) / _SIZE)
+            statistics += _moments(revealed, np.ones(len(u))) / 2
+        return np.asarray((statistics - observed) / _TYPICAL_ERRORS)
 
     def slope(point: Floats) -> Floats:
         here = gap(point)
@@ -545,10 +563,12 @@ def _fit_moments(observed: Floats, shares: Floats, density: float, n_items: int)
         return np.stack([(gap(point + step) - here) / step.sum() for step in steps], axis=1)
 
     solution = least_squares(gap, _START, slope, bounds=(_LOW, _HIGH), x_scale=_STEPS, xtol=1e-2, ftol=1e-3, max_nfev=8)
-    return np.asarray(solution.x), solution.jac * _SIZE[:, None]
+    return np.asarray(solution.x), solution.jac * _TYPICAL_ERRORS[:, None]
 
 
-def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
+def _evidence_of_ratings(
+    best: RatingsParams, members: list[RatingsParams]
+) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
     """Collect the evidence of revealed ratings on the ratings world's parameters.
 
     Args:
@@ -569,7 +589,7 @@ def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict
         "sigma_item": ("spread of items' offsets, a user's taste having 1, given the model", lambda p: p.sigma_item),
     }
     evidence = {name: interval(of(best), [of(p) for p in members], why) for name, (why, of) in says.items()}
-    unknown: dict[str, Evidence] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
+    unknown: dict[str, Evidence] = {name: {"used": getattr(best, name), "why": why} for name, why in _REASONS.items()}
     alphas = [p.alpha for p in members]
     unknown["alpha"] |= {"low": min(alphas), "high": max(alphas)}
     return evidence, unknown

@@ -25,16 +25,16 @@ MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
 LEVEL = 0.025
 """Probability of a false alarm over all checks of one validation (Holm 1979): half of 5 %, since the policy that made
 the log may be estimated, which the tests do not allow for."""
-_WIDE = 2.0
+_MOST_TOLERANCES = 2.0
 """Tolerances of a difference that a check must have been able to see; otherwise its finding nothing means nothing."""
 CUMULATIVE, SHARES, SCALED, STANDARD = "cumulative", "shares", "scaled", "standard"
-_CELLS = 1 << 23
+_CELLS_AT_ONCE = 1 << 23
 """Numbers in memory at once while groups are summed: 64 MB of float64."""
 FOLDS = 5
 """Folds of the classifier's cross-validation."""
-_PICTURED = 60
+_MOST_IN_PICTURE = 60
 """Largest number of values in a picture."""
-_NAMED = 5
+_MOST_NAMED = 5
 """Number of features that are named as separating real from simulated users best."""
 
 
@@ -144,10 +144,10 @@ class Validation:
 def graded(checks: Sequence[Check]) -> list[Check]:
     """Return the checks with adjusted p-values and grades; a check without a p-value stays as it is."""
     adjusted = iter(holm(np.array([check.p for check in checks if check.p is not None])).tolist())
-    return [check if check.p is None else _graded(check, next(adjusted)) for check in checks]
+    return [check if check.p is None else _with_grade(check, next(adjusted)) for check in checks]
 
 
-def _graded(check: Check, adjusted: float) -> Check:
+def _with_grade(check: Check, adjusted: float) -> Check:
     """Return the check with its adjusted p-value, grade and sentence.
 
     A difference that the test finds is ``close`` if it is small and ``off`` otherwise; where the test finds none, the
@@ -161,7 +161,7 @@ def _graded(check: Check, adjusted: float) -> Check:
         grade = CLOSE
     elif check.differs:
         grade = OFF
-    elif least_visible > _WIDE * check.tolerance:
+    elif least_visible > _MOST_TOLERANCES * check.tolerance:
         grade = CANNOT_SAY
     else:
         grade = MATCHES
@@ -177,8 +177,8 @@ def _graded(check: Check, adjusted: float) -> Check:
 
 
 @dataclass(frozen=True)
-class Columns:
-    """Statistic of a group of users, as a function of sums over the group of k numbers of each of U users.
+class Statistic:
+    """A statistic of a group of users, computed from the sums of k numbers over the group's users.
 
     Attributes:
         sums: (U, k) sums over each user's rows; an array or a scipy sparse array.
@@ -208,7 +208,7 @@ class Groups:
     """Groups of users in the order of their numbers: those the world was fitted on, held-out ones, simulated ones.
 
     Attributes:
-        n_known: number of users that the world was fitted on; 0 for a world that was not fitted for the comparison.
+        n_fitted_on: number of users that the world was fitted on; 0 for a world that was not fitted for the comparison.
         n_held: number of held-out users.
         n_simulated: number of simulated users.
         seed: seed of the random divisions.
@@ -217,7 +217,7 @@ class Groups:
         draws: number of random divisions.
     """
 
-    n_known: int
+    n_fitted_on: int
     n_held: int
     n_simulated: int
     seed: int
@@ -253,54 +253,56 @@ class Comparison(TypedDict):
     picture: dict[str, Any]
 
 
-def compared(c: Columns, groups: Groups) -> Comparison:
-    """Compare held-out with simulated users, and with random divisions of both (a permutation test).
+def permutation_test(statistic: Statistic, groups: Groups) -> Comparison:
+    """Test whether held-out and simulated users differ, by comparison with random divisions of the same users.
 
     Args:
-        c: the statistic, with the sums of all users.
+        statistic: the statistic, with the sums of all users.
         groups: numbers of users by group, and the random divisions.
 
     Returns:
         The numbers of a check. ``p`` is the share of divisions, the actual one included, whose test statistic is as
         large as the actual one; the picture has the .05 and .95 quantiles of the values over random divisions.
     """
-    tested = c.sums[groups.n_known :]
+    tested = statistic.sums[groups.n_fitted_on :]
     total = _sum(np.ones((1, tested.shape[0])), tested)
-    weights, inverse = _metric(c, groups, tested, total)
+    weights, inverse = _variation_by_chance(statistic, groups, tested, total)
     kept = np.zeros(0, np.int64)
     tests = []
     distances = []
     values_of_first = []
-    for a, b in _pairs(c, groups, tested, total):
+    for a, b in _values_by_division(statistic, groups, tested, total):
         if not len(kept):  # the first row of the first block is the actual division
-            kept = _pictured(c, a[0], b[0])
-        test, distance = _differences(c.distance, a, b, weights, inverse)
+            kept = _values_in_picture(statistic, a[0], b[0])
+        test, distance = _differences(statistic.distance, a, b, weights, inverse)
         tests.append(test)
         distances.append(distance)
         values_of_first.append(a[:, kept])
     test = np.concatenate(tests)
     distance = np.concatenate(distances)
     values = np.concatenate(values_of_first)
-    # Allow for the error of a fitted world: test statistics are squares, but for the largest gap.
+    # Allow for the error of a fitted world: test statistics are squares, except the largest gap of CUMULATIVE.
     power = 1.0
-    if c.distance == CUMULATIVE:
+    if statistic.distance == CUMULATIVE:
         power = 0.5
     limit = test[0] / groups.allowance**power
     held = _sum(groups.permuted[:1], tested)
+    # Variation over random divisions, about the actual value.
     low, high = values[0] + np.quantile(values[1:] - values[1:].mean(axis=0), (0.05, 0.95), axis=0)
     return {
-        "real": float(c.headline(held)[0]),
-        "simulated": float(c.headline(total - held)[0]),
+        "real": float(statistic.headline(held)[0]),
+        "simulated": float(statistic.headline(total - held)[0]),
         "distance": float(distance[0]),
         "chance": float(np.median(distance[1:])),
         "visible": float(np.quantile(distance[1:], 0.95)),
+        # The factor counts divisions as large that differ by rounding only.
         "p": (1 + int(np.sum(test[1:] >= limit * (1 - 1e-12)))) / len(test),
         "picture": {
-            "kind": c.distance,
-            "axis": c.axis,
-            "entries": [c.entries[i] for i in kept],
+            "kind": statistic.distance,
+            "axis": statistic.axis,
+            "entries": [statistic.entries[i] for i in kept],
             "real": values[0].tolist(),
-            "simulated": c.values(total - held)[0, kept].tolist(),
+            "simulated": statistic.values(total - held)[0, kept].tolist(),
             "low": low.tolist(),
             "high": high.tolist(),
         },
@@ -312,51 +314,57 @@ def _sum(labels: NDArray[Any], sums: Any) -> Floats:
     return np.asarray((sums.T @ np.asarray(labels, np.float64).T).T, np.float64)
 
 
-def _pairs(c: Columns, groups: Groups, tested: Any, total: Floats) -> Iterator[tuple[Floats, Floats]]:
+def _values_by_division(
+    statistic: Statistic, groups: Groups, tested: Any, total: Floats
+) -> Iterator[tuple[Floats, Floats]]:
     """Yield the values (P, v) of the first and of the second group, for one block of P divisions after another.
 
     Args:
-        c: the statistic.
+        statistic: the statistic.
         groups: the divisions.
         tested: (U, k) sums of held-out and simulated users.
         total: (1, k) sums over all of them.
     """
-    step = max(1, _CELLS // (8 * max(tested.shape[1], 1)))
+    step = max(1, _CELLS_AT_ONCE // (8 * max(tested.shape[1], 1)))
     for begin in range(0, groups.draws + 1, step):
         first = _sum(groups.permuted[begin : begin + step], tested)
-        yield c.values(first), c.values(total - first)
+        yield statistic.values(first), statistic.values(total - first)
 
 
-def _metric(c: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Floats, Floats]:
+def _variation_by_chance(statistic: Statistic, groups: Groups, tested: Any, total: Floats) -> tuple[Floats, Floats]:
     """Return how the differences of values between two groups vary over random divisions.
 
-    The arguments are those of :func:`_pairs`.
+    Args:
+        statistic: the statistic.
+        groups: the divisions.
+        tested: (U, k) sums of held-out and simulated users.
+        total: (1, k) sums over all of them.
 
     Returns:
         weights: (v,) 1 / variance of each value's difference; 0 for a value that hardly varies.
         inverse: (v, v) inverse of the correlation matrix of the differences. Both are empty for distances that do not
             use them.
     """
-    if c.distance not in (SCALED, STANDARD):
+    if statistic.distance not in (SCALED, STANDARD):
         return np.zeros(0), np.zeros((0, 0))
-    d = np.concatenate([a - b for a, b in _pairs(c, groups, tested, total)])
-    scale = d.std(axis=0)
+    differences = np.concatenate([a - b for a, b in _values_by_division(statistic, groups, tested, total)])
+    scale = differences.std(axis=0)
     used = scale > 1e-12 * max(float(scale.max(initial=0.0)), 1e-300)
     weights = np.divide(1.0, scale**2, out=np.zeros_like(scale), where=used)
-    z = d * np.sqrt(weights)
+    z = differences * np.sqrt(weights)
     # A ridge: where values are collinear in all divisions, rounding errors must not count as differences.
-    return weights, np.linalg.inv(z.T @ z / len(z) + 1e-3 * np.eye(d.shape[1]))
+    return weights, np.linalg.inv(z.T @ z / len(z) + 1e-3 * np.eye(differences.shape[1]))
 
 
 def _differences(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats) -> tuple[Floats, Floats]:
     """Measure the difference between the values of two groups, for P divisions.
 
     Args:
-        distance: measure of the difference, as :class:`Columns` explains it.
+        distance: measure of the difference, as :class:`Statistic` explains it.
         a: (P, v) values of the first group.
         b: (P, v) values of the second group.
-        weights: (v,) precisions of the differences, from :func:`_metric`.
-        inverse: (v, v) inverse correlation of the differences, from :func:`_metric`.
+        weights: (v,) precisions of the differences, from :func:`_variation_by_chance`.
+        inverse: (v, v) inverse correlation of the differences, from :func:`_variation_by_chance`.
 
     Returns:
         test: (P,) test statistics.
@@ -379,20 +387,20 @@ def _differences(distance: str, a: Floats, b: Floats, weights: Floats, inverse: 
     return np.einsum("pi,pi->p", z @ inverse, z), natural
 
 
-def _pictured(c: Columns, a: Floats, b: Floats) -> NDArray[np.int64]:
-    """Return indices of at most ``_PICTURED`` values for the picture: the largest shares, or evenly spaced values.
+def _values_in_picture(statistic: Statistic, a: Floats, b: Floats) -> NDArray[np.int64]:
+    """Return indices of at most ``_MOST_IN_PICTURE`` values to draw: the largest shares, or evenly spaced values.
 
     Args:
-        c: the statistic.
+        statistic: the statistic.
         a: (v,) values of the held-out users.
         b: (v,) values of the simulated users.
     """
-    if c.distance == SHARES and len(a) > _PICTURED:
-        return np.argsort(-(a + b), kind="stable")[:_PICTURED]
-    return np.unique(np.linspace(0, len(a) - 1, min(len(a), _PICTURED)).astype(np.int64))
+    if statistic.distance == SHARES and len(a) > _MOST_IN_PICTURE:
+        return np.argsort(-(a + b), kind="stable")[:_MOST_IN_PICTURE]
+    return np.unique(np.linspace(0, len(a) - 1, min(len(a), _MOST_IN_PICTURE)).astype(np.int64))
 
 
-def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
+def classifier_check(columns: Sequence[Statistic], groups: Groups) -> list[Check]:
     """Check whether a classifier of single users tells real from simulated ones.
 
     For a world that was fitted on real users, the area under the curve is compared with that of a world that repeats
@@ -405,16 +413,18 @@ def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     Returns:
         One check; none where every feature is constant.
     """
-    named = {name: values for c in columns for name, values in c.features.items() if np.ptp(values) > 0}
-    if not named:
+    varying: dict[str, Floats] = {}
+    for statistic in columns:
+        varying |= {name: values for name, values in statistic.features.items() if np.ptp(values) > 0}
+    if not varying:
         return []
-    names = [*named]
-    features = np.stack([*named.values()], axis=1)
-    tested = features[groups.n_known :]
+    names = [*varying]
+    features = np.stack([*varying.values()], axis=1)
+    tested = features[groups.n_fitted_on :]
     real = groups.permuted[0] > 0
     areas = cross_validated_auc(tested, groups.permuted, derive_seed(groups.seed, "folds"))
     floor = 0.5
-    if groups.n_known:
+    if groups.n_fitted_on:
         floor = _area_of_repeated_users(features, groups)
     excess = (areas[0] - floor) / np.sqrt(groups.allowance)
     chance = np.abs(areas[1:] - 0.5)
@@ -450,7 +460,7 @@ def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
     Returns:
         (P,) areas, means over the folds.
     """
-    x = _scores(features)
+    x = _normal_scores(features)
     fold = split_folds(len(features), FOLDS, seed)
     total = np.zeros(len(labels))
     for i in range(FOLDS):
@@ -476,8 +486,8 @@ def auc(scores: Floats, labels: Floats) -> Floats:
 
     n = labels.sum(axis=0)
     m = len(labels) - n
-    over = (rankdata(scores, axis=0) * labels).sum(axis=0) - n * (n + 1) / 2.0
-    return np.divide(over, n * m, out=np.full(len(n), 0.5), where=n * m > 0)
+    pairs_won = (rankdata(scores, axis=0) * labels).sum(axis=0) - n * (n + 1) / 2.0  # Mann-Whitney's U
+    return np.divide(pairs_won, n * m, out=np.full(len(n), 0.5), where=n * m > 0)
 
 
 def _area_of_repeated_users(features: Floats, groups: Groups) -> float:
@@ -491,17 +501,17 @@ def _area_of_repeated_users(features: Floats, groups: Groups) -> float:
         groups: numbers of users by group.
     """
     areas = []
-    held = features[groups.n_known : groups.n_known + groups.n_held]
+    held = features[groups.n_fitted_on : groups.n_fitted_on + groups.n_held]
     for i in range(3):
         seed = derive_seed(groups.seed, f"known users again {i}")
         draw = uniforms(seed, Stream.PROTOCOL, np.arange(groups.n_simulated), 0)
-        drawn_features = features[(draw * groups.n_known).astype(np.int64)]
+        drawn_features = features[(draw * groups.n_fitted_on).astype(np.int64)]
         areas.append(float(cross_validated_auc(np.vstack([held, drawn_features]), groups.permuted[:1], seed)[0]))
     return max(float(np.mean(areas)), 0.5)
 
 
 def _separating_features(names: list[str], features: Floats, real: NDArray[np.bool_]) -> list[dict[str, float | str]]:
-    """Return the ``_NAMED`` features that separate real from simulated users best by themselves, the best first.
+    """Return the ``_MOST_NAMED`` features that separate real from simulated users best by themselves, the best first.
 
     Args:
         names: names of the features.
@@ -521,10 +531,10 @@ def _separating_features(names: list[str], features: Floats, real: NDArray[np.bo
         }
         for name, values, area in zip(names, features.T, areas, strict=True)
     ]
-    return sorted(rows, key=lambda row: -float(row["auc"]))[:_NAMED]
+    return sorted(rows, key=lambda row: -float(row["auc"]))[:_MOST_NAMED]
 
 
-def _scores(features: Floats) -> Floats:
+def _normal_scores(features: Floats) -> Floats:
     """Return standardised normal scores of features (n, f), tied values sharing one, and of their squares; (n, 2 f)."""
     from scipy.special import ndtri
     from scipy.stats import rankdata

@@ -49,13 +49,13 @@ _LOWEST = np.log(0.002)
 _HIGHEST = np.log(4.0)
 _CUT = 6.0
 """Difference from the largest log posterior beyond which the grid is cut."""
-_STEPS = 60
+_MOST_STEPS = 60
 """Largest number of scoring steps."""
 _CONVERGED = 1e-3
 """Length of a scoring step, in standard errors, that ends them."""
 _AT_MODE = 0.1
 """Length of the last step, in standard errors, up to which the result counts as a mode."""
-_ROUNDS = 8
+_MOST_ALTERNATIONS = 8
 """Largest number of alternations between mode and spreads."""
 # Three-point Gauss-Hermite quadrature over a standard normal variable.
 _QUADRATURE_NODES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
@@ -167,7 +167,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     fits = {}
     for link in links:
         # Only examined recommendations can be clicked: the click model's rate is the one per examined recommendation.
-        why = outside(link, rate / share_examined, error / share_examined)
+        why = why_rate_is_impossible(link, rate / share_examined, error / share_examined)
         if why:
             refused[link] = why + (" per look" if share_examined < 1.0 else "")
             continue
@@ -185,7 +185,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     odds = np.exp(np.array(list(evidence.values())) - evidence[best])
     draws = []
     for i, u in enumerate(rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0)):
-        fit = list(fits.values())[drawn_place(odds, u)]
+        fit = list(fits.values())[draw_category(odds, u)]
         draws.append(fit.draw(rng.derive_seed(seed, f"clicks/{i}")))
     model = fits[best].rescaled_means()
     fitted = float(np.average(fits[best].probabilities(model.theta)[0], weights=shown.times))
@@ -202,8 +202,14 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     return ClickModel(model, draws, facts)
 
 
-def outside(link: str, rate: float, error: float) -> str:
-    """Return the reason why a link cannot produce a click rate; "" within four standard errors of the link's range."""
+def why_rate_is_impossible(link: str, rate: float, error: float) -> str:
+    """Return the reason why a link cannot produce a click rate; "" within four standard errors of the link's range.
+
+    Args:
+        link: name of the link.
+        rate: click rate per examined recommendation.
+        error: standard error of the rate.
+    """
     # Logits of +-1000 reach the ends of the range: RecoGym's link is not from 0 to 1.
     low, high = link_of(np.array([-1e3, 1e3]), link)[0].tolist()
     if low - 4.0 * error <= rate <= high + 4.0 * error:
@@ -211,13 +217,13 @@ def outside(link: str, rate: float, error: float) -> str:
     return f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
 
-def drawn_place(chances: Floats, u: float) -> int:
+def draw_category(chances: Floats, u: float) -> int:
     """Return the index of the category that a uniform number ``u`` in [0, 1) draws; chances need not sum to 1."""
     cumulated = np.cumsum(chances)
     return min(int(np.searchsorted(cumulated, u * cumulated[-1], side="right")), len(cumulated) - 1)
 
 
-class _Cell:
+class _ConditionalPosterior:
     """Normal posterior of all coefficients, given the spreads s and s_b, from a quadratic log likelihood.
 
     An item's coefficients have the prior mean line_p @ (r, k, b0), and (r, k, b0) a normal prior, so both posteriors
@@ -320,23 +326,23 @@ class Posterior:
         grid = np.linspace(-20.0, 20.0, 2001)
         rate = shown.click_rate()[0] / shown.share_examined()
         self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - rate))]
-        self.likeliest: _Cell
+        self.likeliest: _ConditionalPosterior
         self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
         self._fit_mode_and_spreads()
         # The log likelihood is replaced by its quadratic expansion at the mode theta, whose value at coefficients 0 is
-        # value + theta' information theta / 2 - information_times_mode' theta; the cells' values count from there.
+        # value + theta' information theta / 2 - information_times_mode' theta; ``values`` count from there.
         quadratic = np.einsum("pi,pij,pj->", self.theta, self.information, self.theta)
-        at_zero = 0.5 * quadratic - (self.information_times_mode * self.theta).sum()
+        change_to_zero = 0.5 * quadratic - (self.information_times_mode * self.theta).sum()
         self.value_at_mode = self.value
         highest = self.values.max()
-        self.evidence = float(self.value + at_zero + highest + np.log(np.exp(self.values - highest).sum()))
-        self._move_to_mean()
+        self.evidence = float(self.value + change_to_zero + highest + np.log(np.exp(self.values - highest).sum()))
+        self._move_to_posterior_mean()
 
     def _fit_mode_and_spreads(self) -> None:
         """Alternate between the mode given the spreads and the likeliest spreads given the mode, until both stay."""
         spreads = (self.prior.factors, self.prior.offsets)
         relation = 0.0
-        for _ in range(_ROUNDS):
+        for _ in range(_MOST_ALTERNATIONS):
             # Errors of view factors reach click factors multiplied by r.
             self.factor_errors = relation**2 * self.shown.factor_covariances
             self._find_mode(spreads)
@@ -344,9 +350,9 @@ class Posterior:
             spreads_of_mode = spreads
             spreads = self.likeliest.spreads
             relation = self.likeliest.line_parameters[0]
-            if not self._narrowed() and np.allclose(spreads_of_mode, spreads, rtol=0.05):
+            if not self._narrow_axes() and np.allclose(spreads_of_mode, spreads, rtol=0.05):
                 break
-        self.likeliest = _Cell(self, spreads_of_mode)
+        self.likeliest = _ConditionalPosterior(self, spreads_of_mode)
 
     def _fill_grid(self) -> None:
         """Set ``values`` (n, m), log posteriors at the nodes of log s and log s_b, and ``likeliest``, their maximum.
@@ -354,20 +360,23 @@ class Posterior:
         A value includes the half-normal prior, the Jacobian of the logarithm and the width of a node, so that sums of
         exponentials of values are integrals.
         """
-        cells = [[self._cell_at(s, o) for o in self.axes[1]] for s in self.axes[0]]
-        self.values = np.array([[cell.value for cell in row] for row in cells])
+        posteriors = [[self._posterior_at(s, o) for o in self.axes[1]] for s in self.axes[0]]
+        self.values = np.array([[posterior.value for posterior in row] for row in posteriors])
         for axis, shape in zip(self.axes, ((-1, 1), (1, -1)), strict=True):
             if len(axis) > 1:
+                # Log density of the half-normal prior, plus the Jacobian exp(axis), plus the log width of a node.
                 half_normal = np.log(2.0 / np.pi) / 2.0 - 0.5 * np.exp(axis) ** 2 + axis + np.log(axis[1] - axis[0])
                 self.values += half_normal.reshape(shape)
         i, j = np.unravel_index(np.argmax(self.values), self.values.shape)
-        self.likeliest = cells[i][j]
+        self.likeliest = posteriors[i][j]
 
-    def _cell_at(self, factors: float, offsets: float) -> _Cell:
-        """Return the posterior at logarithms of s and s_b relative to the prior's scales."""
-        return _Cell(self, (self.prior.factors * float(np.exp(factors)), self.prior.offsets * float(np.exp(offsets))))
+    def _posterior_at(self, factors: float, offsets: float) -> _ConditionalPosterior:
+        """Return the posterior at given logarithms of s and of s_b, relative to the prior's scales."""
+        s = self.prior.factors * float(np.exp(factors))
+        s_b = self.prior.offsets * float(np.exp(offsets))
+        return _ConditionalPosterior(self, (s, s_b))
 
-    def _narrowed(self) -> bool:
+    def _narrow_axes(self) -> bool:
         """Narrow ``axes`` to the bulk of the posterior plus a node on either side; return whether they changed."""
         narrowed = False
         for i, axis in enumerate(self.axes):
@@ -381,7 +390,7 @@ class Posterior:
                     narrowed = True
         return narrowed
 
-    def _move_to_mean(self) -> None:
+    def _move_to_posterior_mean(self) -> None:
         """Move ``theta`` from the mode to the posterior mean, and recompute the grid there.
 
         Where few clicks make the posterior skewed the two differ. Each row's click probability is averaged over the
@@ -392,12 +401,12 @@ class Posterior:
         design = np.concatenate([recommended.interests[recommended.user], np.ones((len(recommended.user), 1))], axis=1)
         for _ in range(3):
             slopes = likeliest.slopes
-            from_line = np.einsum("pim,mn,pjn->pij", slopes, likeliest.line_covariance, slopes)
-            covariance = likeliest.covariance + from_line
+            covariance_of_line = np.einsum("pim,mn,pjn->pij", slopes, likeliest.line_covariance, slopes)
+            covariance = likeliest.covariance + covariance_of_line
             self._update_likelihood(np.einsum("ni,nij,nj->n", design, covariance[recommended.action], design))
-            likeliest = _Cell(self, likeliest.spreads)
+            likeliest = _ConditionalPosterior(self, likeliest.spreads)
             self.theta = likeliest.mean(self.information_times_mode)[0]
-        # Draws use the grid's values at the mean, but the means above belong to the cell that made them.
+        # Draws use the grid's values at the mean, but the means above belong to the posterior that made them.
         self._fill_grid()
         self.likeliest = likeliest
 
@@ -407,30 +416,30 @@ class Posterior:
         A step of a coefficient is at most 2; a step that does not raise the log posterior is halved.
         """
         self._update_likelihood()
-        for _ in range(_STEPS):
-            cell = _Cell(self, spreads)
-            move = cell.mean(self.information_times_mode)[0] - self.theta
-            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.covariance), move).max()))
+        for _ in range(_MOST_STEPS):
+            posterior = _ConditionalPosterior(self, spreads)
+            move = posterior.mean(self.information_times_mode)[0] - self.theta
+            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(posterior.covariance), move).max()))
             if self.step < _CONVERGED:
                 return
-            value_before = self.value - self._penalty(cell)
+            value_before = self.value - self._penalty(posterior)
             start = self.theta
             share = 1.0
             while share > 1e-3:
                 self.theta = start + share * np.clip(move, -2.0, 2.0)
                 self._update_likelihood()
-                if self.value - self._penalty(cell) > value_before:
+                if self.value - self._penalty(posterior) > value_before:
                     break
                 share *= 0.5
 
-    def _penalty(self, cell: _Cell) -> float:
-        """Return minus the log prior of ``theta``, up to a constant, at the (r, k, b0) that make it smallest."""
-        gram = np.einsum("pim,pin->mn", self.lines, cell.weighted_lines) + np.diag(self.line_precision)
-        right_side = np.einsum("pim,pi->m", cell.weighted_lines, self.theta) + self.line_precision * self.line_mean
+    def _penalty(self, posterior: _ConditionalPosterior) -> float:
+        """Return the negative log prior of ``theta``, up to a constant, minimised over (r, k, b0)."""
+        gram = np.einsum("pim,pin->mn", self.lines, posterior.weighted_lines) + np.diag(self.line_precision)
+        right_side = np.einsum("pim,pi->m", posterior.weighted_lines, self.theta) + self.line_precision * self.line_mean
         line_parameters = np.linalg.solve(gram, right_side)
-        from_line = self.theta - np.einsum("pim,m->pi", self.lines, line_parameters)
+        deviation = self.theta - np.einsum("pim,m->pi", self.lines, line_parameters)
         from_mean = line_parameters - self.line_mean
-        penalty_of_items = np.einsum("pi,pij,pj->", from_line, cell.precision, from_line)
+        penalty_of_items = np.einsum("pi,pij,pj->", deviation, posterior.precision, deviation)
         return 0.5 * float(penalty_of_items + (self.line_precision * from_mean**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
@@ -480,13 +489,13 @@ class Posterior:
         self.p, self.slopes = self.probabilities(self.theta, more)
         variance = self.p * (1.0 - self.p)
         self.value = float((clicks * np.log(self.p) + (times - clicks) * np.log1p(-self.p)).sum())
-        gradient = self.summed(((clicks - times * self.p) / variance)[:, None] * self.slopes)
+        gradient = self.sum_by_item(((clicks - times * self.p) / variance)[:, None] * self.slopes)
         weighted = (times / variance)[:, None] * self.slopes
         outer = (weighted[:, :, None] * self.slopes[:, None, :]).reshape(-1, k * k)
-        self.information = self.summed(outer).reshape(-1, k, k)
+        self.information = self.sum_by_item(outer).reshape(-1, k, k)
         self.information_times_mode = np.einsum("pij,pj->pi", self.information, self.theta) + gradient
 
-    def summed(self, rows: Floats) -> Floats:
+    def sum_by_item(self, rows: Floats) -> Floats:
         """Sum values (n, m) over each item's rows; (P, m), 0 for items that were not recommended."""
         sums = np.zeros((len(self.theta), rows.shape[1]))
         sums[self.shown.action[self.starts]] = np.add.reduceat(rows, self.starts)
@@ -494,16 +503,16 @@ class Posterior:
 
     def draw(self, seed: int) -> Draw:
         """Draw the spreads, then (r, k, b0), then all coefficients from the posterior."""
-        cell = self._drawn_cell(rng.uniforms(seed, rng.Stream.BOOTSTRAP, np.arange(3), 0))
-        information_times_mode = self.information_times_mode + self._drawn_error_of_interests(seed)
+        posterior = self._draw_spreads(rng.uniforms(seed, rng.Stream.BOOTSTRAP, np.arange(3), 0))
+        information_times_mode = self.information_times_mode + self._draw_error_of_interests(seed)
         # The last row is for (r, k, b0), the others for the items' coefficients.
         normal = rng.normals(seed, rng.Stream.BOOTSTRAP, 2, (len(self.theta) + 1, self.k + 4))
-        line_noise = np.einsum("mn,n->m", np.linalg.cholesky(cell.line_covariance), normal[-1, :3])
-        theta, line_parameters = cell.mean(information_times_mode, line_noise)
-        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.covariance), normal[:-1, : self.k + 1])
-        return Draw(theta, self.link, float(line_parameters[0]), cell.spreads[0], self.offset_per_exponent())
+        line_noise = np.einsum("mn,n->m", np.linalg.cholesky(posterior.line_covariance), normal[-1, :3])
+        theta, line_parameters = posterior.mean(information_times_mode, line_noise)
+        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(posterior.covariance), normal[:-1, : self.k + 1])
+        return Draw(theta, self.link, float(line_parameters[0]), posterior.spreads[0], self.offset_per_exponent())
 
-    def _drawn_error_of_interests(self, seed: int) -> Floats:
+    def _draw_error_of_interests(self, seed: int) -> Floats:
         """Draw the change (P, K + 1) of information times mode due to errors of users' interests.
 
         The likelihood averages over a user's interests row by row, but all rows of one user share one error: it is
@@ -514,21 +523,24 @@ class Posterior:
         errors = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.interest_covariances), normal)[recommended.user]
         change_of_p = np.einsum("nk,nk->n", errors, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
         scaled = recommended.times * change_of_p / (self.p * (1.0 - self.p))
-        return self.summed(scaled[:, None] * self.slopes)
+        return self.sum_by_item(scaled[:, None] * self.slopes)
 
     def offset_per_exponent(self) -> float:
         """Return the change of all offsets per unit of the examination exponent that keeps the expected clicks."""
         times = self.shown.times
         return float((times * self.p * self.shown.log_positions).sum() / (times * self.slopes[:, -1]).sum())
 
-    def _drawn_cell(self, u: Floats) -> _Cell:
-        """Draw a node of the grid by its probability with ``u[0]``, then a point of its cell with ``u[1:]``."""
-        node = np.unravel_index(drawn_place(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
-        place = []
+    def _draw_spreads(self, u: Floats) -> _ConditionalPosterior:
+        """Draw the spreads: a node of the grid by its probability with ``u[0]``, then a point about it with ``u[1:]``.
+
+        Returns the posterior of the coefficients at these spreads.
+        """
+        node = np.unravel_index(draw_category(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
+        point = []
         for axis, i, within in zip(self.axes, node, u[1:], strict=True):
             width = float(np.ptp(axis)) / max(len(axis) - 1, 1)
-            place.append(float(axis[i] + (within - 0.5) * width))
-        return self._cell_at(*place)
+            point.append(float(axis[i] + (within - 0.5) * width))
+        return self._posterior_at(*point)
 
     def rescaled_means(self) -> Draw:
         """Return posterior means, stretched about their line so that items vary as the true coefficients do.
@@ -536,13 +548,13 @@ class Posterior:
         Posterior means vary less than the coefficients, by the posterior variance (Louis 1984). Where the means hardly
         vary, they are left alone: noise would be stretched.
         """
-        cell = self.likeliest
-        mean, line_parameters = cell.mean(self.information_times_mode)
+        posterior = self.likeliest
+        mean, line_parameters = posterior.mean(self.information_times_mode)
         line = np.einsum("pim,m->pi", self.lines, line_parameters)
         between = ((mean - line) ** 2).mean(axis=0)
-        within = np.diagonal(cell.covariance, axis1=1, axis2=2).mean(axis=0)
+        within = np.diagonal(posterior.covariance, axis1=1, axis2=2).mean(axis=0)
         stretch = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
-        return Draw(line + stretch * (mean - line), self.link, float(line_parameters[0]), cell.spreads[0])
+        return Draw(line + stretch * (mean - line), self.link, float(line_parameters[0]), posterior.spreads[0])
 
 
 def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:

@@ -13,8 +13,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.positions import OF_SLATES, Evidence, Places
-from recsim_mnar.fitting.viewing import FittedViews, expected, match_popularity
+from recsim_mnar.fitting.positions import OF_SLATES, Evidence, SlateFit
+from recsim_mnar.fitting.viewing import FittedViews, expected_ratios, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
@@ -31,7 +31,7 @@ from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 _JEFFREYS = 0.5
 """Jeffreys' prior count of each transition."""
-_WIDEST = 0.755
+_LARGEST_RATIO = 0.755
 """Largest ratio of standard deviation to mean of |mean + sd z|, just under that for mean 0, sqrt(pi / 2 - 1)."""
 
 
@@ -71,7 +71,7 @@ def transitions_of(log: Log) -> Transitions:
     )
 
 
-def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
+def transition_probabilities(transitions: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
     """Estimate the sessions world's transition probabilities that the log identifies.
 
     The posterior of each row is Dirichlet. A draw normalises gamma variables, made from uniform ones by their quantile
@@ -91,7 +91,7 @@ def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> d
     if member is not None:
         for i, row in enumerate(rows):
             member_seed = derive_seed(seed, f"transitions/{i}")
-            u = uniforms(member_seed, Stream.BOOTSTRAP, member, np.arange(3))
+            u = uniforms(member_seed, Stream.BOOTSTRAP, member, np.arange(3))  # one for each kind of next event
             # Bounds avoid a quantile at 0, and a row of zeros that could not be normalised.
             rows[i] = np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
     organic, bandit = rows
@@ -109,7 +109,7 @@ def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> d
     return {}
 
 
-def clock_of(log: Log) -> dict[str, str | float]:
+def clock_parameters(log: Log) -> dict[str, str | float]:
     """Fit the clock of the sessions world to the mean and standard deviation of times between a user's events.
 
     The world's times between events are |mean + sd z|, z standard normal, whose standard deviation over mean is at most
@@ -127,8 +127,8 @@ def clock_of(log: Log) -> dict[str, str | float]:
     if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
         return {"clock": "unit", "clock_mean": 0.0, "clock_sd": 1.0}
     spread = max(float(gap.std() / gap.mean()), 1e-3)
-    ratio = 0.0  # of the normal variable's mean to its standard deviation; 1100 is beyond that of the least spread
-    if spread < _WIDEST:
+    ratio = 0.0  # mean / sd of the normal variable; at 1100 the spread is below its least value, so the root is inside
+    if spread < _LARGEST_RATIO:
         ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - spread, 0.0, 1100.0))
     sd = float(gap.mean() / foldnorm.mean(ratio))
     return {"clock": "normal", "clock_mean": ratio * sd, "clock_sd": sd}
@@ -179,9 +179,8 @@ class FittedWorld:
         kind: Any = entry_of(self.world).world_class()
         if self.catalogues is None:
             return kind(params)
-        # The first catalogue is that of the best fit.
-        place = 0 if i is None else i + 1
-        return kind(params, catalogue=self.catalogues[place])
+        number = 0 if i is None else i + 1  # the first catalogue is that of the best fit
+        return kind(params, catalogue=self.catalogues[number])
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON types, without arrays and ``made_from``; a member has only what differs from the best fit."""
@@ -263,15 +262,15 @@ Member = tuple[SessionsParams, Catalogue]
 
 _MOST_DRIFT = 4.0
 """Largest drift variance per event of a fitted world."""
-_FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
+_ASSUMED = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
 """Assumptions for a log without recommendations: the best fit's value, the lowest and the highest of the ensemble."""
 LEVEL = 0.9
 """Nominal coverage of intervals."""
 LINK_SURE = 0.95
 """Posterior probability from which a click link counts as certain."""
-OFF = 3.0
+MOST_STANDARD_ERRORS = 3.0
 """Standard errors by which the fitted click rate may miss the log's before a warning."""
-_WHY = {
+_REASONS = {
     "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
     "differences": "users are not found to differ in what they view, as where items are shuffled: all are alike here",
     "rotation": "factors are known up to a rotation and a scale that interests share: sigma_omega_initial is set to 1",
@@ -280,28 +279,28 @@ _WHY = {
 
 
 @dataclass(frozen=True)
-class Maker:
-    """Make the sessions worlds of the best fit and of ensemble members from the fits of a log's parts.
+class WorldMaker:
+    """Maker of the sessions worlds of the best fit and of ensemble members, from the fits of a log's parts.
 
     Attributes:
-        found: counts of transitions between events.
+        transitions: counts of transitions between events.
         clock: parameters of the clock, by name.
         views: fitted views; None for a log without views.
         clicks: fitted clicks; None for a log without recommendations.
         n_items: number of items.
         seed: seed of the ensemble.
         assume: parameters that the user sets, by name; they override fitted ones.
-        places: examination of positions; None for a log without slates.
+        slate_fit: slates and the examination of their positions; None for a log without slates.
     """
 
-    found: Transitions
+    transitions: Transitions
     clock: Mapping[str, Any]
     views: FittedViews | None
     clicks: ClickModel | None
     n_items: int
     seed: int
     assume: Mapping[str, Any]
-    places: Places | None = None
+    slate_fit: SlateFit | None = None
 
     @property
     def n_factors(self) -> int:
@@ -318,37 +317,42 @@ class Maker:
             offsets = self.views.scales.offsets
             drift = self.views.scales.drift
         if self.clicks is None:
-            clicks = self._unknown_clicks(factors, None)
+            clicks = self._draw_prior_clicks(factors, None)
         else:
             clicks = self.clicks.best
-        free = {name: value for name, (value, *_) in _FREE.items()}
+        # Values assumed for a log that does not identify them; the estimates replace them where there are any.
+        assumed = {name: value for name, (value, *_) in _ASSUMED.items()}
         of_slates: Mapping[str, object] = {}
-        if self.places is not None:
-            of_slates = self.places.params(self.places.exponent)
-        return self._made({**free, **rows_of(self.found, self.seed), **of_slates}, factors, offsets, drift, clicks)
+        if self.slate_fit is not None:
+            of_slates = self.slate_fit.params(self.slate_fit.exponent)
+        probabilities = {**assumed, **transition_probabilities(self.transitions, self.seed)}
+        return self._parameters_and_catalogue({**probabilities, **of_slates}, factors, offsets, drift, clicks)
 
     def member(self, i: int) -> Member:
         """Draw parameters and catalogue of member ``i`` of the ensemble, counted from 0."""
         u = uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
-        free = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}
-        drawn_factors = self._drawn_factors(i)
-        factors, offsets, drift, strength = self._drawn_views(i, drawn_factors)
+        assumed = {name: low + (high - low) * u.pop() for name, (_, low, high) in _ASSUMED.items()}
+        drawn_factors = self._draw_factors(i)
+        factors, offsets, drift, strength = self._draw_views(i, drawn_factors)
         if self.clicks is None:
-            clicks = self._unknown_clicks(factors, i)
+            clicks = self._draw_prior_clicks(factors, i)
         else:
             # Clicks were fitted given interests under the fitted view factors. Factors stronger by ``strength`` explain
             # the same views by interests weaker by it, so the same clicks need click factors stronger by it.
             clicks = self.clicks.draws[i]
             clicks = clicks._replace(theta=clicks.theta * np.append(np.full(drawn_factors.shape[1], strength), 1.0))
         of_slates: Mapping[str, object] = {}
-        if self.places is not None:
-            exponent = self.places.drawn(self.seed, i)
-            of_slates = self.places.params(exponent)
+        if self.slate_fit is not None:
+            exponent = self.slate_fit.draw_exponent(self.seed, i)
+            of_slates = self.slate_fit.params(exponent)
             # Another exponent of examination needs other offsets for the log's clicks.
-            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.places.exponent)
-        return self._made({**free, **rows_of(self.found, self.seed, i), **of_slates}, factors, offsets, drift, clicks)
+            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.slate_fit.exponent)
+        probabilities = {**assumed, **transition_probabilities(self.transitions, self.seed, i)}
+        return self._parameters_and_catalogue({**probabilities, **of_slates}, factors, offsets, drift, clicks)
 
-    def _made(self, rows: Mapping[str, object], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
+    def _parameters_and_catalogue(
+        self, rows: Mapping[str, object], factors: Floats, offsets: Floats, drift: float, clicks: Draw
+    ) -> Member:
         """Return the world's parameters and catalogue.
 
         Args:
@@ -370,7 +374,7 @@ class Maker:
         params = SessionsParams.from_dict({**values, **self.assume})
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
-    def _drawn_views(self, i: int, drawn_factors: Floats) -> tuple[Floats, Floats, float, float]:
+    def _draw_views(self, i: int, drawn_factors: Floats) -> tuple[Floats, Floats, float, float]:
         """Draw the view parameters of a member: popularity, strength and drift refitted to bootstrap-weighted users.
 
         Args:
@@ -396,16 +400,16 @@ class Maker:
             drift = 0.0
             strength = 1.0
         else:
-            drift, strength = self._drawn_scales(views, weights)
-            factors = drawn_factors * strength * _without_noise(views, drawn_factors)
+            drift, strength = self._draw_scales(views, weights)
+            factors = drawn_factors * strength * _noise_correction(views, drawn_factors)
         offsets = match_popularity(factors, views.scales.offsets, view_counts, drift, rounds=8)
         return factors, offsets, drift, strength
 
-    def _drawn_scales(self, views: FittedViews, weights: Floats) -> tuple[float, float]:
+    def _draw_scales(self, views: FittedViews, weights: Floats) -> tuple[float, float]:
         """Refit the strength and the drift of preferences to weighted users, by one Newton step from the fit.
 
         The step solves slope @ (change of log strength, change of drift) = change of the log ratios of
-        :func:`recsim_mnar.fitting.viewing.expected`.
+        :func:`recsim_mnar.fitting.viewing.expected_ratios`.
 
         Args:
             views: the fitted views.
@@ -415,8 +419,8 @@ class Maker:
             drift: variance that interests gain per view; 0 without far pairs of views, which alone identify it.
             strength: strength of preferences relative to the fitted one.
         """
-        fitted = views.resemblances(np.ones(len(weights)))
-        shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
+        fitted = views.observed_ratios(np.ones(len(weights)))
+        shift = np.log(np.maximum(views.observed_ratios(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
         if not views.view_counts.far:
             shift = shift * [1.0, 0.0]
         log_strength, drift_change = np.linalg.lstsq(views.scales.slope, shift, rcond=1e-3)[0]
@@ -425,7 +429,7 @@ class Maker:
             drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT))
         return drift, _bounded_exp(log_strength)
 
-    def _drawn_factors(self, i: int) -> Floats:
+    def _draw_factors(self, i: int) -> Floats:
         """Draw view factors (P, K) of member ``i`` from a normal posterior about the fit.
 
         Click factors are normal about r times the view factors. Given the member's click factors, which are drawn
@@ -440,45 +444,52 @@ class Maker:
         spread = scale**2 * (views.model.spread + np.swapaxes(views.model.spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
         mean = views.factors
         if self.clicks is not None:
-            theta, _, r, s, _ = self.clicks.draws[i]
-            gain = r * np.einsum("pij,pjk->pik", spread, np.linalg.inv(s**2 * np.eye(k) + r**2 * spread))
-            mean = mean + np.einsum("pij,pj->pi", gain, theta[:, :-1] - r * mean)
-            spread = spread - r * np.einsum("pij,pjk->pik", gain, spread)
+            drawn = self.clicks.draws[i]
+            slope = drawn.relation
+            covariance_of_clicks = drawn.spread**2 * np.eye(k) + slope**2 * spread
+            gain = slope * np.einsum("pij,pjk->pik", spread, np.linalg.inv(covariance_of_clicks))
+            mean = mean + np.einsum("pij,pj->pi", gain, drawn.theta[:, :-1] - slope * mean)
+            spread = spread - slope * np.einsum("pij,pjk->pik", gain, spread)
             spread = (spread + np.swapaxes(spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
         noise = normals(derive_seed(self.seed, f"calibrate/member/{i}"), Stream.CATALOGUE, 0, mean.shape)
         return np.asarray(mean + np.einsum("pkl,pl->pk", np.linalg.cholesky(spread), noise))
 
-    def _unknown_clicks(self, factors: Floats, i: int | None) -> Draw:
-        """Return click coefficients for a log without recommendations, from their prior.
+    def _draw_prior_clicks(self, factors: Floats, i: int | None) -> Draw:
+        """Draw click coefficients from the prior, for a log without recommendations.
 
         Args:
             factors: (P, K) view factors.
-            i: number of the member to draw for; None for the best fit, which has the prior mean but one standard
-                deviation of the relation r, so that clicks depend on interests.
+            i: number of the member to draw for; None for the best fit: no draw but the prior mean, except for the
+                relation, which is one standard deviation, so that clicks depend on interests.
         """
         prior = PRIORS[LOGISTIC]
         k = factors.shape[1]
-        # Rows for the items' coefficients, and a last one for the four hyperparameters.
+        # The last row is for the four hyperparameters, the others for the items' coefficients.
         normal = np.zeros((self.n_items + 1, k + 4))
         if i is not None:
             normal = normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
-        r, b0, s, s_b = normal[-1, :4] * [prior.relations, prior.levels, prior.factors, prior.offsets]
+        scales = [prior.relations, prior.levels, prior.factors, prior.offsets]
+        relation, level_shift, factor_sd, offset_sd = normal[-1, :4] * scales
         if i is None:
-            r = prior.relations
-        offsets = prior.level + b0 + abs(s_b) * normal[:-1, -1:]
-        theta = np.concatenate([r * factors + abs(s) * normal[:-1, :k], offsets], axis=1)
-        return Draw(theta, LOGISTIC, float(r), float(abs(s)))
+            relation = prior.relations
+        # The absolute value of a normal draw is a half-normal one, as the prior of standard deviations is.
+        factor_sd = abs(factor_sd)
+        offset_sd = abs(offset_sd)
+        click_factors = relation * factors + factor_sd * normal[:-1, :k]
+        offsets = prior.level + level_shift + offset_sd * normal[:-1, -1:]
+        theta = np.concatenate([click_factors, offsets], axis=1)
+        return Draw(theta, LOGISTIC, float(relation), float(factor_sd))
 
 
-def _without_noise(views: FittedViews, drawn: Floats) -> float:
+def _noise_correction(views: FittedViews, drawn: Floats) -> float:
     """Return the factor by which drawn factors (P, K) are to be multiplied to be as strong as the fitted ones.
 
     The noise of a draw adds to the squares of factors, which raises the expected share of near pairs of views with the
     same item. One Newton step on the log scale removes that.
     """
-    still = replace(views.view_counts, far=())
-    log_drawn = np.log(expected(drawn, views.scales.offsets, still, 0.0)[0])
-    log_fitted = np.log(expected(views.factors, views.scales.offsets, still, 0.0)[0])
+    without_far_pairs = replace(views.view_counts, far=())
+    log_drawn = np.log(expected_ratios(drawn, views.scales.offsets, without_far_pairs, drift=0.0)[0])
+    log_fitted = np.log(expected_ratios(views.factors, views.scales.offsets, without_far_pairs, drift=0.0)[0])
     return _bounded_exp(-(log_drawn - log_fitted) / max(views.scales.slope[0, 0], 0.1))
 
 
@@ -494,7 +505,9 @@ def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
     return np.asarray(weights / weights.mean())
 
 
-def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
+def collect_evidence(
+    maker: WorldMaker, best: Member, members: list[Member]
+) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
     """Collect the log's evidence on the numbers that describe a sessions world.
 
     Args:
@@ -506,30 +519,36 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[di
         identified: numbers that the log identifies, with intervals.
         not_identified: other numbers, with the value in use, the ensemble's range and the reason.
     """
-    here = functionals(SessionsWorld(best[0], catalogue=best[1]))
+    params, catalogue = best
+    best_values = functionals(SessionsWorld(params, catalogue=catalogue))
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
     identified: dict[str, Evidence] = {}
     unknown: dict[str, Evidence] = {}
     for name, says in SAYS.items():
         values = [draw[name] for draw in draws]
-        why = _why_not(maker, name)
-        if maker.places is not None:
+        why = _why_unidentified(maker, name)
+        if maker.slate_fit is not None:
             says += OF_SLATES.get(name, "")
         if not why:
-            identified[name] = interval(here[name], values, says)
+            identified[name] = interval(best_values[name], values, says)
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
-            unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
+            unknown[name] = {
+                "used": best_values[name],
+                "low": min(values),
+                "high": max(values),
+                "why": f"{says}: {why}",
+            }
     if maker.clicks is not None:
         identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
-    if maker.places is not None:
-        maker.places.tell(identified, unknown)
+    if maker.slate_fit is not None:
+        maker.slate_fit.add_evidence(identified, unknown)
     if maker.views is None:
-        also = ["views"]
+        limits = ["views"]
     elif maker.n_factors:
-        also = ["rotation", "end"]
+        limits = ["rotation", "end"]
     else:
-        also = ["differences", "end"]
-    return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
+        limits = ["differences", "end"]
+    return identified, {**unknown, **{name: {"why": _REASONS[name]} for name in limits}}
 
 
 def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
@@ -539,14 +558,15 @@ def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
         facts: facts of a fitted click model.
     """
     rate, error = facts["click_rate_of_log"]
-    off = facts["click_rate_off"]
+    standard_errors = facts["click_rate_off"]
     why = f"click rate of the log; the best fit's on the same recommendations is {facts['click_rate_fitted']:.4g}"
-    if off > OFF:
-        why = f"OFF by {off:.1f} standard errors: trust no click of this world; {why}"
-    return {"value": rate, "low": rate - 1.645 * error, "high": rate + 1.645 * error, "why": why}
+    if standard_errors > MOST_STANDARD_ERRORS:
+        why = f"OFF by {standard_errors:.1f} standard errors: trust no click of this world; {why}"
+    reach = 1.645 * error  # normal quantile of a 90 % interval
+    return {"value": rate, "low": rate - reach, "high": rate + reach, "why": why}
 
 
-def _why_not(maker: Maker, name: str) -> str:
+def _why_unidentified(maker: WorldMaker, name: str) -> str:
     """Return the reason why the log does not identify the named number of a sessions world; "" if it does."""
     views = maker.views
     if name in maker.assume:
@@ -561,7 +581,7 @@ def _why_not(maker: Maker, name: str) -> str:
         return "users are not found to differ in what they view"
     if name == "drift_per_event" and not views.view_counts.far:
         return "lives are too short: too few pairs of views far apart"
-    if maker.found.both or name in (*OF_VIEWS, "views_per_user", "p_leave_organic"):
+    if maker.transitions.both or name in (*OF_VIEWS, "views_per_user", "p_leave_organic"):
         return ""
     return "the log has no recommendations"
 

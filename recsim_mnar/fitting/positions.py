@@ -118,15 +118,17 @@ def examination(log: Log, *, n_items: int | None = None, level: float = 0.9) -> 
     if {"slate_propensity", "set_propensity"} <= set(log.columns):
         orders = log["set_propensity"][rows[:, 0]] / log["slate_propensity"][rows[:, 0]]
     if not np.all((p > 0) & (p <= 1)):
-        return _unknown(plain, "propensities of items at their places are missing")
+        return _unidentified(plain, "propensities of items at their places are missing")
     # Slates with a certain item at some place say nothing of places; whether it is certain depends on the context
     # alone, so that leaving them out does not bias the rest.
     varied = np.flatnonzero((p < _CERTAIN).all(axis=1))
     if not len(varied):
-        return _unknown(plain, "given the context items do not change places: the logged propensities are 1")
+        return _unidentified(plain, "given the context items do not change places: the logged propensities are 1")
     if orders is not None:
         orders = orders[varied]
-    return _examined(reward[varied], p[varied], owner[varied], orders=orders, n_items=n_items, plain=plain, level=level)
+    return _estimate_examination(
+        reward[varied], p[varied], owner[varied], orders=orders, n_items=n_items, plain=plain, level=level
+    )
 
 
 def slates_of(log: Log) -> Ints | None:
@@ -139,19 +141,19 @@ def slates_of(log: Log) -> Ints | None:
         UserError: the log has only one of the columns slate and position, or slates are incomplete or of several
             sizes.
     """
-    there = [name for name in ("slate", "position") if name in log.columns]
-    if not there or not log.is_bandit.any():
+    present = [name for name in ("slate", "position") if name in log.columns]
+    if not present or not log.is_bandit.any():
         return None
-    if len(there) == 1:
-        if there == ["slate"]:
-            lacking = "position"
+    if len(present) == 1:
+        if present == ["slate"]:
+            missing = "position"
         else:
-            lacking = "slate"
+            missing = "slate"
         raise UserError(
-            f"the log has a column {there[0]} and none of {lacking}: which rows are one decision is not known. Add "
+            f"the log has a column {present[0]} and none of {missing}: which rows are one decision is not known. Add "
             "both: slate counts a user's slates, position their places, each from 0"
         )
-    rows = _blocks(log, np.flatnonzero(log.is_bandit))
+    rows = _as_slates(log, np.flatnonzero(log.is_bandit))
     if rows.shape[1] > 1:
         return rows
     return None
@@ -173,7 +175,7 @@ def decisions_of(log: Log, rows: Ints | None) -> Log:
     return log.with_column("reward", reward).select(keep)
 
 
-def _blocks(log: Log, rows: Ints) -> Ints:
+def _as_slates(log: Log, rows: Ints) -> Ints:
     """Reshape the recommendations' rows (n,) to slates (S, k), each on consecutive rows of one user.
 
     Raises:
@@ -182,7 +184,7 @@ def _blocks(log: Log, rows: Ints) -> Ints:
     place = log["position"][rows]
     size = max(int(place.max(initial=0)) + 1, 1)
     wrong = place != np.arange(len(place)) % size
-    continues = np.arange(len(rows)) % size > 0  # rows that must go on with the slate of the row before
+    continues = np.arange(len(rows)) % size > 0  # rows that must belong to the same slate as the row before
     for values in (log["user"][rows], log["slate"][rows]):
         wrong[1:] |= continues[1:] & (values[1:] != values[:-1])
     wrong[1:] |= continues[1:] & (np.diff(rows) != 1)
@@ -198,7 +200,7 @@ def _blocks(log: Log, rows: Ints) -> Ints:
     return rows.reshape(-1, size)
 
 
-def _unknown(plain: Floats, why: str, effective_clicks: Floats | None = None) -> Examination:
+def _unidentified(plain: Floats, why: str, effective_clicks: Floats | None = None) -> Examination:
     """Return an examination that the log does not identify, all of whose estimates are NaN, with the reason."""
     nan = np.full(len(plain), np.nan)
     if effective_clicks is None:
@@ -206,7 +208,7 @@ def _unknown(plain: Floats, why: str, effective_clicks: Floats | None = None) ->
     return Examination(nan, nan, nan, plain, effective_clicks, why=why)
 
 
-def _examined(
+def _estimate_examination(
     reward: Floats, p: Floats, owner: Ints, *, orders: Floats | None, n_items: int, plain: Floats, level: float
 ) -> Examination:
     """Estimate relative examination from slates none of whose items is certain of its place.
@@ -224,17 +226,17 @@ def _examined(
     weights = 1.0 / p
     clicks = _by_user(owner, weights * reward)
     by_user = _by_user(owner, weights)
-    effective_clicks = _effective(clicks)
+    effective_clicks = _effective_numbers(clicks)
     problems = _problems(owner, by_user, orders, n_items, effective_clicks)
     kept = np.array([j for j, problem in enumerate(problems) if not problem], np.int64)
     if problems[0]:
-        return _unknown(plain, f"at place 1 {problems[0]}", effective_clicks)
+        return _unidentified(plain, f"at place 1 {problems[0]}", effective_clicks)
     if len(kept) < 2:
-        return _unknown(plain, f"at place 2 {problems[1]}", effective_clicks)
+        return _unidentified(plain, f"at place 2 {problems[1]}", effective_clicks)
     total = by_user.sum(axis=0)[kept]
     logs = np.log(clicks.sum(axis=0)[kept] / total)
-    # (U, m) influence of each user on the m logarithms of weighted click rates, compared with the estimate from all
-    # other users (jackknife): a user's clicks draw the estimate of all users towards themselves.
+    # (U, m) influence of each user on the m logarithms of weighted click rates. The division by 1 - share compares the
+    # user with the estimate from all other users (jackknife), which the user's own clicks do not affect.
     influence = clicks[:, kept] / (total * np.exp(logs)) - by_user[:, kept] / total
     influence = influence / (1.0 - by_user[:, kept] / total)
     relative = np.full(p.shape[1], np.nan)
@@ -242,7 +244,7 @@ def _examined(
     low = relative.copy()
     high = relative.copy()
     for i, j in enumerate(kept[1:], 1):
-        reach = _reach(influence[:, i] - influence[:, 0], level)
+        reach = _half_length(influence[:, i] - influence[:, 0], level)
         relative[j], low[j], high[j] = np.exp(logs[i] - logs[0] + np.array([0.0, -reach, reach]))
     covariance = np.einsum("ui,uj->ij", influence, influence) * len(influence) / max(len(influence) - 1, 1)
     # Weighted least squares of the logarithms on log j: the exponent is minus the slope, linear in the logarithms.
@@ -251,7 +253,7 @@ def _examined(
     centred = log_place - (precision * log_place).sum() / precision.sum()
     slope = precision * centred / (precision * centred**2).sum()
     exponent = -float(slope @ logs)
-    reach = _reach(influence @ slope, level)
+    reach = _half_length(influence @ slope, level)
     ones = np.ones(len(kept))
     return Examination(
         relative,
@@ -282,14 +284,16 @@ def _problems(owner: Ints, by_user: Floats, orders: Floats | None, n_items: int,
     all_orders = False
     if orders is not None:
         orders_by_user = np.bincount(owner, orders).astype(np.float64)
-        all_orders = not _short(orders_by_user, slates, math.factorial(size))
-    effective_users = _effective(by_user)
+        all_orders = not _why_support_is_incomplete(orders_by_user, slates, math.factorial(size))
+    effective_users = _effective_numbers(by_user)
     problems = []
     for j in range(size):
         problem = ""
         if not all_orders:
-            problem = _short(by_user[:, j], slates, n_items)
-        problems.append(problem or _few(effective_clicks[j], effective_users[j]))
+            problem = _why_support_is_incomplete(by_user[:, j], slates, n_items)
+        if not problem:
+            problem = _why_too_few(effective_clicks[j], effective_users[j])
+        problems.append(problem)
     return problems
 
 
@@ -298,12 +302,12 @@ def _by_user(owner: Ints, values: Floats) -> Floats:
     return np.stack([np.bincount(owner, column).astype(np.float64) for column in values.T], axis=1)
 
 
-def _effective(sums: Floats) -> Floats:
+def _effective_numbers(sums: Floats) -> Floats:
     """Return the effective numbers (k,) of users' sums (U, k): (sum)^2 over sum of squares."""
     return np.asarray(sums.sum(axis=0) ** 2 / np.maximum((sums**2).sum(axis=0), 1e-300))
 
 
-def _short(sums: Floats, slates: Floats, full: int) -> str:
+def _why_support_is_incomplete(sums: Floats, slates: Floats, full: int) -> str:
     """Return the reason why the mean weight does not show that everything is possible; "" if it does.
 
     Args:
@@ -320,7 +324,7 @@ def _short(sums: Floats, slates: Floats, full: int) -> str:
     return ""
 
 
-def _few(clicks: float, users: float) -> str:
+def _why_too_few(clicks: float, users: float) -> str:
     """Return the sentence that effective users or clicks are too few; "" if there are enough."""
     for number, least, what in ((users, LEAST_USERS, "users"), (clicks, LEAST_CLICKS, "clicks")):
         if number < least:
@@ -328,7 +332,7 @@ def _few(clicks: float, users: float) -> str:
     return ""
 
 
-def _reach(influence: Floats, level: float) -> float:
+def _half_length(influence: Floats, level: float) -> float:
     """Return half the length of an interval of an estimate to which users contribute ``influence`` (U,)."""
     return _quantile(level) * math.sqrt(Deviations.of(influence).spread(1.0, 0.0, 0.0, level).variance)
 
@@ -364,9 +368,9 @@ def _wald(logs: Floats, covariance: Floats, model: Floats) -> float:
 
 _LEVEL = 0.9
 """Coverage of intervals in a fitted world."""
-_DENIED = 0.01
+_REJECTED = 0.01
 """p-value below which the log denies that examination is a power of the place."""
-_PAIRS = 5.0
+_LEAST_PAIRS = 5.0
 """Expected number of pairs of clicks in one slate, if clicks were independent, from which a log without any shows that
 a slate has at most one click."""
 
@@ -389,7 +393,7 @@ class Evidence(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Places:
+class SlateFit:
     """Slates of a log, and the slate parameters of the world that is fitted to it.
 
     Attributes:
@@ -402,7 +406,7 @@ class Places:
         deviation: standard error of ``exponent``; 0 where it is not estimated.
         assumed: ``user_model``, ``examination`` and ``clicks`` as far as the user sets them.
         clicks: ``one`` or ``several`` clicks per slate; None where the log does not say.
-        found: the relative examination by place.
+        examination: the relative examination by place.
     """
 
     size: int
@@ -413,10 +417,10 @@ class Places:
     deviation: float
     assumed: Mapping[str, Any]
     clicks: str | None
-    found: Examination
+    examination: Examination
 
     @classmethod
-    def of(cls, log: Log, rows: Ints, n_items: int, assume: Mapping[str, Any]) -> Places:
+    def of(cls, log: Log, rows: Ints, n_items: int, assume: Mapping[str, Any]) -> SlateFit:
         """Estimate the slate parameters of a world.
 
         Args:
@@ -450,7 +454,7 @@ class Places:
         clicks = None
         if per_slate.max() > 1:
             clicks = SEVERAL
-        elif expected_pairs > _PAIRS:
+        elif expected_pairs > _LEAST_PAIRS:
             clicks = ONE
         return cls(
             size=size,
@@ -461,7 +465,7 @@ class Places:
             deviation=deviation,
             assumed={name: assume[name] for name in ("user_model", "examination", "clicks") if name in assume},
             clicks=clicks,
-            found=examined,
+            examination=examined,
         )
 
     def params(self, exponent: float) -> dict[str, object]:
@@ -473,7 +477,7 @@ class Places:
             "clicks": self.clicks or SEVERAL,
         }
 
-    def drawn(self, seed: int, i: int) -> float:
+    def draw_exponent(self, seed: int, i: int) -> float:
         """Draw the exponent of examination, at least 0, of member ``i`` of the ensemble."""
         normal = normals(derive_seed(seed, "calibrate/examination"), Stream.BOOTSTRAP, i, (1, 1))
         return max(self.exponent + self.deviation * float(normal[0, 0]), 0.0)
@@ -481,10 +485,10 @@ class Places:
     def facts(self) -> Mapping[str, float]:
         """Return statistics of the slates by name, with the p-values of the tests of places if there are any."""
         result = {"slate_size": self.size, "slates_clicked": self.clicked, "clicks_per_slate": self.rate}
-        if self.found.identified:
-            result["p_no_position_effect"] = self.found.p_same
-            if not math.isnan(self.found.p_power):
-                result["p_power_of_position"] = self.found.p_power
+        if self.examination.identified:
+            result["p_no_position_effect"] = self.examination.p_same
+            if not math.isnan(self.examination.p_power):
+                result["p_power_of_position"] = self.examination.p_power
         return result
 
     def method(self) -> list[str]:
@@ -493,20 +497,20 @@ class Places:
             f"slates: {self.n_slates:,} of {self.size} items, each one decision; {self.clicked:.1%} have a click, "
             f"{self.rate:.3g} clicks per slate"
         ]
-        if self.found.identified:
+        if self.examination.identified:
             lines.append(
-                f"position, not item: that an item is clicked alike everywhere has p = {self.found.p_same:.2g}"
+                f"position, not item: that an item is clicked alike everywhere has p = {self.examination.p_same:.2g}"
             )
         return lines
 
-    def tell(self, identified: dict[str, Evidence], unknown: dict[str, Evidence]) -> None:
+    def add_evidence(self, identified: dict[str, Evidence], unknown: dict[str, Evidence]) -> None:
         """Add the evidence on slates to the tables of a fitted world, in place.
 
         Args:
             identified: by name, evidence on numbers that the log identifies; it must have ``click_rate_on_log``.
             unknown: by name, other numbers with the value in use.
         """
-        examined = self.found
+        examined = self.examination
         rate = identified["click_rate_on_log"]  # per recommended item
         identified["clicks_per_slate"] = {
             "value": self.size * rate["value"],
@@ -530,7 +534,7 @@ class Places:
             unknown["examination"] = {"used": self.exponent, "why": f"{_EXPONENT}: {why}"}
         else:
             sentence = _EXPONENT
-            if examined.p_power < _DENIED:
+            if examined.p_power < _REJECTED:
                 sentence += f"; places deny a power (p = {examined.p_power:.2g})"
             if self.clicks == ONE:
                 sentence += "; at most one click per slate: other places take away from it"
@@ -540,8 +544,8 @@ class Places:
                 "high": max(examined.exponent_high, 0.0),
                 "why": sentence,
             }
-        unknown["examination_level"] = {"used": 1.0, "why": _OF_LEVEL}
-        unknown["user_model"] = {"used": self.assumed.get("user_model", POSITION), "why": _OF_MODEL}
+        unknown["examination_level"] = {"used": 1.0, "why": _REASON_OF_LEVEL}
+        unknown["user_model"] = {"used": self.assumed.get("user_model", POSITION), "why": _REASON_OF_MODEL}
         if self.clicks is None and "clicks" not in self.assumed:
             unknown["clicks"] = {"used": SEVERAL, "why": "too few clicks to say whether a slate can have two"}
 
@@ -552,8 +556,8 @@ OF_SLATES = {
 }
 """By name of a sessions world's number, the words that slates add to its explanation."""
 _EXPONENT = "exponent x of j^-x, how often place j is looked at relative to the first"
-_OF_LEVEL = "how often the first place is looked at: only its product with click probabilities shows; 1 is taken"
-_OF_MODEL = (
+_REASON_OF_LEVEL = "how often the first place is looked at: only its product with click probabilities shows; 1 is taken"
+_REASON_OF_MODEL = (
     "users look at places by themselves; if they read from the top and stop, relative examination is the mean under "
     "the log's policy"
 )

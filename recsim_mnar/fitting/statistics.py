@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.fitting.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Columns, Groups, compared
+from recsim_mnar.fitting.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Groups, Statistic, permutation_test
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_begins, user_numbers
@@ -109,11 +109,11 @@ class UserRows:
         """
         pair = self.owner * self.n_items + self.item
         order = np.argsort(pair, kind="stable")
-        # A stable sort puts rows of one user and item together, in order of time.
-        first = user_begins(pair[order])
-        before: Ints = np.cumsum(counted[order]) - counted[order]
+        # The stable sort puts rows of one user and item together, in order of time.
+        begins_pair = user_begins(pair[order])
+        before: Ints = np.cumsum(counted[order]) - counted[order]  # marked rows before, of any pair
         earlier_rows = np.empty(len(order), np.int64)
-        earlier_rows[order] = before - before[first][np.cumsum(first) - 1]
+        earlier_rows[order] = before - before[begins_pair][np.cumsum(begins_pair) - 1]
         return earlier_rows
 
 
@@ -130,7 +130,7 @@ _PRIOR = 3.0
 
 
 @dataclass(frozen=True)
-class Material:
+class Population:
     """Input of the statistics: the rows of all users, real and simulated.
 
     Attributes:
@@ -145,7 +145,7 @@ class Material:
     items: Floats | None
 
     @classmethod
-    def of(cls, sides: Sequence[UserRows], *, same_items: bool) -> Material:
+    def of(cls, sides: Sequence[UserRows], *, same_items: bool) -> Population:
         """Join the rows of several groups of users, and compute the items' points from all of them."""
         rows = UserRows.joined(sides)
         return cls(rows, same_items, directions_of(rows.views) if same_items else None)
@@ -189,32 +189,32 @@ def by_item(rows: UserRows):  # type: ignore[no-untyped-def]  # scipy has no typ
 
 
 @dataclass(frozen=True)
-class Row:
-    """One statistic of the table.
+class StatisticCheck:
+    """A check of a world by one statistic.
 
     Attributes:
         name: name of the check.
         question: question that the check bears on ("valid for ...").
         what: name of the headline number.
         tolerance: excess of the distance over chance that counts as small.
-        columns: function that computes the statistic's sums by user; it returns None where the users have no data for
+        compute: function that computes the statistic's sums by user; it returns None where the users have no data for
             the statistic.
-        shown: True if the statistic directly depends on the recommendations that users get.
+        of_recommendations: True if the statistic directly depends on the recommendations that users get.
     """
 
     name: str
     question: str
     what: str
     tolerance: float
-    columns: Callable[[Material], Columns | None]
-    shown: bool = False
+    compute: Callable[[Population], Statistic | None]
+    of_recommendations: bool = False
 
-    def check(self, columns: Columns | None, groups: Groups) -> list[Check]:
-        """Compare held-out and simulated users by this statistic; an empty list where ``columns`` is None."""
-        if columns is None:
+    def check(self, statistic: Statistic | None, groups: Groups) -> list[Check]:
+        """Compare held-out and simulated users by a statistic; return one check, none where ``statistic`` is None."""
+        if statistic is None:
             return []
-        checks = compared(columns, groups)
-        return [Check(self.name, "statistic", self.question, self.what, tolerance=self.tolerance, **checks)]
+        numbers = permutation_test(statistic, groups)
+        return [Check(self.name, "statistic", self.question, self.what, tolerance=self.tolerance, **numbers)]
 
 
 def _shares(sums: Floats) -> Floats:
@@ -222,12 +222,12 @@ def _shares(sums: Floats) -> Floats:
     return sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
 
 
-def _ratio(top: Any, bottom: Any) -> Floats:
-    """Return ``top`` / ``bottom``, 0 where ``bottom`` is 0."""
-    return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=np.asarray(bottom) > 0)
+def _ratio(numerator: Any, denominator: Any) -> Floats:
+    """Divide entry by entry; the ratio is 0 where the denominator is 0."""
+    return np.divide(numerator, denominator, out=np.zeros(np.shape(numerator)), where=np.asarray(denominator) > 0)
 
 
-def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str) -> Columns:
+def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str) -> Statistic:
     """Make the statistic of means of values, over all rows and over each group of places.
 
     Args:
@@ -242,9 +242,11 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
     names = ["all", *(f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(PLACES))]
     k = len(masks)
     # Columns 0 .. k - 1 are sums of the values, over all rows and by group; columns k .. 2 k - 1 count these rows.
-    weights = (values, np.ones(len(owner)))
-    sums = np.stack([np.bincount(owner[m], w[m], minlength=n_users) for w in weights for m in masks], axis=1)
-    return Columns(
+    sums_by_user = []
+    for summand in (values, np.ones(len(owner))):
+        sums_by_user += [np.bincount(owner[mask], summand[mask], minlength=n_users) for mask in masks]
+    sums = np.stack(sums_by_user, axis=1)
+    return Statistic(
         sums,
         lambda s: _ratio(s[:, :k], s[:, k:]),
         distance=SCALED,
@@ -255,11 +257,11 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
     )
 
 
-def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
+def _contrasts(population: Population, outcome: Floats, axis: str) -> Statistic | None:
     """Make the statistic of how recommendations with an outcome differ from all recommendations, trait by trait.
 
     Args:
-        m: rows of all users.
+        population: rows of all users.
         outcome: (d,) 1 for the d recommendations with the outcome, else 0.
         axis: title of the differences.
 
@@ -269,9 +271,10 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     """
     if not outcome.any():
         return None
-    decisions = m.rows.decisions
-    traits = traits_of(m)
-    # Two columns count: recommendations with the outcome, and all. Each trait adds its two sums over these.
+    decisions = population.rows.decisions
+    traits = traits_of(population)
+    # Columns 0 and 1 count the recommendations with the outcome, and all. Each trait adds two columns: its sums over
+    # the former (even columns) and over the latter (odd ones).
     columns = [decisions.per_user(outcome), decisions.per_user()]
     for trait in traits.values():
         z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
@@ -282,7 +285,15 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
         return _ratio(s[:, 2::2], s[:, :1]) - _ratio(s[:, 3::2], s[:, 1:2])
 
     features = {f"{axis} {name}": sums[:, 2 * i + 2] for i, name in enumerate(traits)}
-    return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
+    return Statistic(
+        sums,
+        values,
+        distance=STANDARD,
+        headline=lambda s: values(s)[:, 0],
+        entries=[*traits],
+        axis=axis,
+        features=features,
+    )
 
 
 def popularity_level(views: UserRows) -> Floats:
@@ -299,12 +310,12 @@ def popularity_level(views: UserRows) -> Floats:
     return ((np.cumsum(count[order]) - count[order] / 2) / max(count.sum(), 1.0))[np.argsort(order)]
 
 
-def traits_of(m: Material) -> dict[str, Floats]:
+def traits_of(population: Population) -> dict[str, Floats]:
     """Compute traits of the d recommendations that may explain clicks: by name, (d,) values, each item for its user."""
-    rows = m.rows
+    rows = population.rows
     traits = {}
-    if m.items is not None:
-        traits["like what was viewed"] = _likeness(rows, m.items[rows.item])
+    if population.items is not None:
+        traits["like what was viewed"] = _likeness(rows, population.items[rows.item])
     traits["viewed before"] = np.log1p(rows.earlier(~rows.shown))
     traits["popular"] = popularity_level(rows.views)[rows.item]
     traits["late"] = np.log1p(rows.position())
@@ -321,19 +332,19 @@ def _likeness(rows: UserRows, at: Floats) -> Floats:
     Returns:
         (n,) scalar products of the item with the mean of the viewed items, shrunk by ``_PRIOR`` views of 0.
     """
-    # Coordinates of viewed items, and in the last column 1 for each view.
+    # Coordinates of viewed items, and in the last column 1 for each view; recommendations count 0.
     viewed = np.column_stack([at, np.ones(len(at))]) * ~rows.shown[:, None]
     running = np.cumsum(viewed, axis=0) - viewed
     before = running - running[np.arange(len(at)) - rows.position()]  # less the sum at the user's first row
     return np.einsum("ij,ij->i", before[:, :-1], at) / (before[:, -1] + _PRIOR)
 
 
-def _popular_items(m: Material) -> Columns | None:
+def _popular_items(population: Population) -> Statistic | None:
     """Make the statistic of the items' shares of views; None without views.
 
     Where items are not the same on both sides, shares are sorted by size and cumulated.
     """
-    views = m.rows.views
+    views = population.rows.views
     if len(views.owner) == 0:
         return None
     level = np.log1p(np.bincount(views.item, minlength=views.n_items))[views.item]
@@ -344,14 +355,14 @@ def _popular_items(m: Material) -> Columns | None:
     def concentration(sums: Floats) -> Floats:
         return np.cumsum(-np.sort(-_shares(sums), axis=1), axis=1)
 
-    if m.same_items:
+    if population.same_items:
         values = _shares
         distance = SHARES
     else:
         values = concentration
         distance = CUMULATIVE
     top_tenth = max(1, views.n_items // 10) - 1
-    return Columns(
+    return Statistic(
         by_item(views),
         values,
         distance=distance,
@@ -362,17 +373,17 @@ def _popular_items(m: Material) -> Columns | None:
     )
 
 
-def _co_occurrence(m: Material) -> Columns | None:
+def _co_occurrence(population: Population) -> Statistic | None:
     """Make the statistic of users' spread over item space; None where items have no common points.
 
     A user is the mean point of the viewed items; the values are mean squares and products of coordinates over users.
     """
-    views = m.rows.views
-    if m.items is None:
+    views = population.rows.views
+    if population.items is None:
         return None
     n = views.per_user()
-    mean = np.stack([_ratio(views.per_user(column), n) for column in m.items[views.item].T], axis=1)
-    i, j = np.triu_indices(mean.shape[1])
+    mean = np.stack([_ratio(views.per_user(column), n) for column in population.items[views.item].T], axis=1)
+    i, j = np.triu_indices(mean.shape[1])  # pairs of coordinates, squares included
     names = [f"{a + 1}" if a == b else f"{a + 1} with {b + 1}" for a, b in zip(i, j, strict=True)]
 
     def values(sums: Floats) -> Floats:
@@ -380,7 +391,7 @@ def _co_occurrence(m: Material) -> Columns | None:
 
     features = {f"direction {k + 1} of the items": column for k, column in enumerate(mean.T)}
     features["distance from the mean"] = (mean**2).sum(axis=1)
-    return Columns(
+    return Statistic(
         np.column_stack([n > 0, mean[:, i] * mean[:, j]]),
         values,
         distance=SCALED,
@@ -391,15 +402,15 @@ def _co_occurrence(m: Material) -> Columns | None:
     )
 
 
-def _drift(m: Material) -> Columns | None:
+def _drift(population: Population) -> Statistic | None:
     """Make the statistic of how much better recent views predict a view than old ones; None without views of both.
 
     Both predictions are of the same views, so that stable tastes cancel.
     """
-    views = m.rows.views
+    views = population.rows.views
     columns = []
     names = []
-    for name, agree in _agreements(m, views):
+    for name, agree in _agreements(population, views):
         near = _mean_over(views, agree, NEAR)
         far = _mean_over(views, agree, FAR)
         both = np.isfinite(near) & np.isfinite(far)
@@ -413,7 +424,7 @@ def _drift(m: Material) -> Columns | None:
         return None
     sums = np.stack(columns, axis=1)
     features = {f"drift, {name}": _ratio(sums[:, 3 * i], sums[:, 3 * i + 2]) for i, name in enumerate(names)}
-    return Columns(
+    return Statistic(
         sums,
         lambda s: _ratio(s[:, 0::3], s[:, 2::3]),
         distance=SCALED,
@@ -424,16 +435,16 @@ def _drift(m: Material) -> Columns | None:
     )
 
 
-def _agreements(m: Material, views: UserRows) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
+def _agreements(population: Population, views: UserRows) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
     """Yield names and functions that measure how far two views of a user agree.
 
     A function takes rows (n,) of views and a lag, and returns the agreement (n,) of each with the view ``lag`` rows
     before.
     """
-    if m.items is not None:
-        at = m.items[views.item]
+    if population.items is not None:
+        at = population.items[views.item]
         yield "likeness", lambda rows, lag: np.einsum("ij,ij->i", at[rows], at[rows - lag])
-    if not m.rows.rates:
+    if not population.rows.rates:
         yield "same item", lambda rows, lag: (views.item[rows] == views.item[rows - lag]).astype(np.float64)
 
 
@@ -458,9 +469,9 @@ def _mean_over(views: UserRows, agree: Callable[[Ints, int], Floats], lags: tupl
     return np.divide(total, count, out=np.full(len(total), np.nan), where=count > 0)
 
 
-def _clicks_by_place(m: Material) -> Columns | None:
+def _clicks_by_place(population: Population) -> Statistic | None:
     """Make the statistic of clicks by place in an unbroken run of recommendations; None for ratings, or no clicks."""
-    rows = m.rows
+    rows = population.rows
     decisions = rows.decisions
     if rows.rates or not (decisions.reward > 0).any():
         return None
@@ -468,26 +479,27 @@ def _clicks_by_place(m: Material) -> Columns | None:
     return _by_place(decisions.owner, decisions.reward, place, rows.n_users, "clicks by place in a row")
 
 
-def _clicks_by_interest(m: Material) -> Columns | None:
+def _clicks_by_interest(population: Population) -> Statistic | None:
     """Make the statistic of how clicked recommendations differ from all; None for ratings, or without clicks."""
-    if m.rows.rates:
+    if population.rows.rates:
         return None
-    return _contrasts(m, m.rows.decisions.reward, "clicked items, compared with shown, are")
+    return _contrasts(population, population.rows.decisions.reward, "clicked items, compared with shown, are")
 
 
-def _leaving(m: Material) -> Columns | None:
+def _leaving(population: Population) -> Statistic | None:
     """Make the statistic of how recommendations after which users leave differ from all; None for ratings, or none."""
-    if m.rows.rates:
+    if population.rows.rates:
         return None
-    last = np.append(user_begins(m.rows.owner)[1:], True)[m.rows.shown].astype(np.float64)
-    return _contrasts(m, last, "items shown last, compared with all, are")
+    is_last_row = np.append(user_begins(population.rows.owner)[1:], True)
+    is_last = is_last_row[population.rows.shown].astype(np.float64)
+    return _contrasts(population, is_last, "items shown last, compared with all, are")
 
 
-def _stars(m: Material) -> Columns | None:
+def _stars(population: Population) -> Statistic | None:
     """Make the statistic of the shares of ratings; None without ratings, or with more than ``BINS`` different ones."""
-    if not m.rows.rates:
+    if not population.rows.rates:
         return None
-    views = m.rows.views
+    views = population.rows.views
     scale, code = np.unique(views.reward, return_inverse=True)
     if len(scale) > BINS:
         return None
@@ -495,7 +507,7 @@ def _stars(m: Material) -> Columns | None:
     np.add.at(sums, (views.owner, code), 1.0)
     mean = _ratio(sums @ scale, views.per_user())
     features = {"mean rating": mean, "spread of ratings": _ratio(sums @ scale**2, views.per_user()) - mean**2}
-    return Columns(
+    return Statistic(
         sums,
         _shares,
         distance=SHARES,
@@ -507,50 +519,50 @@ def _stars(m: Material) -> Columns | None:
 
 
 TABLE = (
-    Row(
+    StatisticCheck(
         "popular items",
         "which items are popular: head and tail, what a popularity ranking shows",
         "share of views on the top 10 % of items",
         0.05,
         _popular_items,
     ),
-    Row(
+    StatisticCheck(
         "co-occurrence",
         "which items the same users meet: what collaborative filtering learns from",
         "spread of users over the directions of items",
         0.10,
         _co_occurrence,
     ),
-    Row(
+    StatisticCheck(
         "drift",
         "how fast interests move: whether a user's last views predict more than old ones",
         "how much more the last views predict than old ones, share",
         0.25,
         _drift,
     ),
-    Row(
+    StatisticCheck(
         "clicks by place",
         "whether users tire of recommendations, or warm to them",
         "clicks per recommendation",
         0.10,
         _clicks_by_place,
-        shown=True,
+        of_recommendations=True,
     ),
-    Row(
+    StatisticCheck(
         "clicks by interest",
         "what makes users click: which recommender earns more",
         "how far clicked items differ, in standard deviations",
         0.10,
         _clicks_by_interest,
-        shown=True,
+        of_recommendations=True,
     ),
-    Row(
+    StatisticCheck(
         "leaving",
         "whether recommendations drive users away",
         "how far items shown last differ, in standard deviations",
         0.10,
         _leaving,
-        shown=True,
+        of_recommendations=True,
     ),
-    Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, _stars),
+    StatisticCheck("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, _stars),
 )

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.checks import Check, Groups, Validation, classifier_check, graded
-from recsim_mnar.fitting.statistics import TABLE, Material, Row, UserRows, traits_of
+from recsim_mnar.fitting.statistics import TABLE, Population, StatisticCheck, UserRows, traits_of
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_numbers
@@ -36,11 +36,11 @@ MOST_ITEMS = 3000
 """Largest number of items for which the logit, which needs all their cosines, is fitted."""
 LAST = 64
 """Last views of a user that the logit uses."""
-_ROUNDS = 60
+_EM_STEPS = 60
 """EM steps for the weights of a mixture."""
-_STEPS = 15
+_NEWTON_STEPS = 15
 """Newton steps for the logit."""
-_CELLS = 400_000
+_LOGIT_CELLS = 400_000
 """Decisions times items on which the logit is fitted, about."""
 
 
@@ -83,7 +83,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
             (n, n_items, 4): log of 1 + the item's views; whether it was viewed last; its mean cosine with the views;
             the log of its share.
         """
-        counts = np.zeros((len(last), n_items + 1))
+        counts = np.zeros((len(last), n_items + 1))  # column 0 counts the places without a view
         np.add.at(counts, (np.arange(len(last))[:, None], last.astype(np.int64)), 1.0)
         counts = counts[:, 1:]
         is_latest = last[:, :1] - 1 == np.arange(n_items)
@@ -91,7 +91,8 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
         log_shares = np.broadcast_to(np.log(shares), counts.shape)
         return np.stack([np.log1p(counts), is_latest, mean_cosine, log_shares], axis=2)
 
-    kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _CELLS / n_items / action.size
+    # A random sample of decisions: with all items as alternatives, about _LOGIT_CELLS rows of features.
+    kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _LOGIT_CELLS / n_items / action.size
     states, _ = ContextRule("last", last=LAST).of(log, n_items)
     weights = _conditional_logit(features(states[kept]), action[kept])
 
@@ -116,7 +117,7 @@ def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
 
     weights = np.zeros(x.shape[2])
     picked = x[np.arange(len(x)), chosen]
-    for _ in range(_STEPS):
+    for _ in range(_NEWTON_STEPS):
         p = softmax(x @ weights, axis=-1)
         mean = np.einsum("ni,nif->nf", p, x)
         rows = (x * np.sqrt(p)[:, :, None]).reshape(-1, len(weights))
@@ -137,29 +138,29 @@ def likeliest_weights(probabilities: Floats) -> Floats:
         (M,) weights of the largest likelihood, with sum 1.
     """
     weights = np.full(probabilities.shape[1], 1.0 / probabilities.shape[1])
-    for _ in range(_ROUNDS):
-        part = probabilities * weights
-        weights = (part / np.maximum(part.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
+    for _ in range(_EM_STEPS):
+        joint = probabilities * weights
+        weights = (joint / np.maximum(joint.sum(axis=1, keepdims=True), 1e-300)).mean(axis=0)
     return weights / weights.sum()
 
 
 MOST_DEVIATIONS = 6.0
 """Standard deviations by which the chi square of items' counts may exceed that of uniform recommendations."""
-OWN = ("random", "user-popularity", "user-popularity-greedy")
+RECOMMENDERS_OF_OWN_VIEWS = ("random", "user-popularity", "user-popularity-greedy")
 """Recommenders that are always part of a fitted mixture: they read a user's own views only."""
-OF_ITEMS = ("popularity", "item-knn", "user-knn", "svd")
+RECOMMENDERS_OF_ITEMS = ("popularity", "item-knn", "user-knn", "svd")
 """Recommenders that are part of a fitted mixture if the world's items are the log's."""
-FAR = 0.1
-"""Largest miss of a fitted policy in a trait of its recommendations, in standard deviations."""
-OFTEN = 0.3
-"""Largest miss in the number of earlier recommendations of the item, on which no statistic depends."""
-_EARLIER = "shown before"
-_LEAST = 0.01
+LARGEST_ERROR = 0.1
+"""Largest error of a fitted policy in a trait of its recommendations, in standard deviations."""
+LARGEST_ERROR_OF_REPEATS = 0.3
+"""Largest error in the number of earlier recommendations of the item, on which no statistic depends."""
+_REPEATS = "shown before"
+_LEAST_WEIGHT = 0.01
 """Smallest weight with which a recommender stays in the mixture."""
 
 
-class ShownPolicy(NamedTuple):
-    """Policy that recommends to simulated users.
+class LoggingPolicy(NamedTuple):
+    """The policy that made a log, or a stand-in for it, which recommends to simulated users.
 
     Attributes:
         policy: the policy.
@@ -174,9 +175,9 @@ class ShownPolicy(NamedTuple):
     details: Mapping[str, Any]
 
 
-def shown_in(
+def choose_logging_policy(
     world: Any, log: Log, halves: tuple[Log, Log], logging: Any, *, same_items: bool, seed: int
-) -> ShownPolicy:
+) -> LoggingPolicy:
     """Choose the policy that recommends to simulated users, as close as possible to the one that made the log.
 
     It is uniform if the log's is, else the named policy if it reproduces the logged propensities, else one fitted to
@@ -191,14 +192,14 @@ def shown_in(
         seed: seed of the fitted policy.
     """
     if _is_uniform(log, stated_items(log.provenance, 0) or world.n_items):
-        return ShownPolicy(uniform_policy(world.n_items), known=True, says="", details={"how": "uniform"})
+        return LoggingPolicy(uniform_policy(world.n_items), known=True, says="", details={"how": "uniform"})
     name = ""
     policy = None
-    if same_items:
-        name, policy = _named(world, log, logging)
+    if same_items:  # otherwise the named policy would recommend other items than it did
+        name, policy = _named_policy(world, log, logging)
     if policy is not None and policy.n_items == world.n_items and gives_propensities(log, policy):
-        return ShownPolicy(policy, known=True, says="", details={"how": "replayed", "policy": name})
-    fitted = _fitted(world, log, halves, same_items=same_items, seed=seed)
+        return LoggingPolicy(policy, known=True, says="", details={"how": "replayed", "policy": name})
+    fitted = _fitted_mixture(world, log, halves, same_items=same_items, seed=seed)
     if policy is None:
         return fitted
     problem = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
@@ -213,12 +214,13 @@ def _is_uniform(log: Log, n_items: int) -> bool:
     rows = log.is_bandit
     expected = rows.sum() / n_items
     squares = ((np.bincount(log["action"][rows], minlength=n_items) - expected) ** 2).sum()
+    # Under uniform recommendations the chi square has about the mean n_items and the variance 2 n_items.
     excess = squares / max(expected, 1e-300) - n_items
     uniform = np.all(np.abs(log["propensity"][rows] * n_items - 1.0) < TOLERANCE)
     return bool(uniform and excess <= MOST_DEVIATIONS * np.sqrt(2.0 * n_items))
 
 
-def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
+def _named_policy(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
     """Find the policy that the caller, or else the log's provenance, names as the one that made the log.
 
     Args:
@@ -242,12 +244,12 @@ def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
     if not name and isinstance(stated, dict):
         name = str(stated.get("name"))
     if name and (logging or runs_nothing(name)):
-        with contextlib.suppress(UserError):  # it cannot be one that needs fitting on an unknown log
+        with contextlib.suppress(UserError):  # a policy that learns from a log cannot be rebuilt without that log
             return name, learner(name).fit(Log({}), n_items=world.n_items, seed=0)
     return name, None
 
 
-def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, seed: int) -> ShownPolicy:
+def _fitted_mixture(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, seed: int) -> LoggingPolicy:
     """Fit a mixture of recommenders to the logged actions, and test how similar its recommendations are.
 
     Weights are fitted on the first half of the users. On the second half the policy's recommendations are compared
@@ -257,48 +259,53 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
         The mixture; ``known`` says whether every trait is close enough.
     """
     n_items = max(world.n_items, log.highest_item + 1)
-    parts = _parts(halves[0], n_items, same_items, seed)
-    train, test = (np.stack([replay(half, part)[half.is_bandit] for part in parts], axis=1) for half in halves)
-    weights = likeliest_weights(train)
-    kept = np.flatnonzero(weights >= _LEAST)
+    components = _mixture_components(halves[0], n_items, same_items, seed)
+
+    def logged_probabilities(half: Log) -> Floats:
+        return np.stack([replay(half, component)[half.is_bandit] for component in components], axis=1)
+
+    weights = likeliest_weights(logged_probabilities(halves[0]))
+    test_probabilities = logged_probabilities(halves[1])
+    kept = np.flatnonzero(weights >= _LEAST_WEIGHT)
     weights = weights[kept] / weights[kept].sum()
-    policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
-    misses = _misses(halves[1], policy, same_items, seed)
-    limits = {**dict.fromkeys(misses, FAR), _EARLIER: OFTEN}
-    worst = max(misses, key=lambda trait: misses[trait] / limits[trait])
+    policy = MixturePolicy([components[i] for i in kept], weights, "fitted")
+    errors = _errors_of_traits(halves[1], policy, same_items, seed)
+    limits = {**dict.fromkeys(errors, LARGEST_ERROR), _REPEATS: LARGEST_ERROR_OF_REPEATS}
+    worst = max(errors, key=lambda trait: errors[trait] / limits[trait])
     details = {
         "how": "fitted",
         "weights": dict(zip([part.name for part in policy.policies], weights.tolist(), strict=True)),
-        "misses": misses,
-        "log_score": float(np.log(np.maximum(test[:, kept] @ weights, 1e-300)).mean()),
+        "misses": errors,
+        "log_score": float(np.log(np.maximum(test_probabilities[:, kept] @ weights, 1e-300)).mean()),
     }
-    if n_items != world.n_items:  # item numbers differ, so all parts are ones of OWN and can be fitted for the world's
-        parts = _parts(halves[0], world.n_items, same_items, seed)
-        policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
-    is_alike = misses[worst] <= limits[worst]
+    if n_items != world.n_items:
+        # Item numbers differ, so all components read users' own views only and can be fitted for the world's items.
+        components = _mixture_components(halves[0], world.n_items, same_items, seed)
+        policy = MixturePolicy([components[i] for i in kept], weights, "fitted")
+    is_alike = errors[worst] <= limits[worst]
     if is_alike:
         says = "simulated users are shown what a policy fitted on the log shows"
     else:
-        why = f"it misses by {misses[worst]:.2f} standard deviations of {worst!r}; name the policy that made the log"
+        why = f"it misses by {errors[worst]:.2f} standard deviations of {worst!r}; name the policy that made the log"
         says = f"no policy that was fitted shows what the log shows: {why}"
-    return ShownPolicy(policy, is_alike, says, details)
+    return LoggingPolicy(policy, is_alike, says, details)
 
 
-def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
+def _mixture_components(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
     """Fit the recommenders of a mixture to a log; one that cannot be fitted to it is left out."""
-    names: tuple[str, ...] = OWN
+    names: tuple[str, ...] = RECOMMENDERS_OF_OWN_VIEWS
     if same_items:
-        names = (*OWN, *OF_ITEMS)
-    parts = []
+        names = (*RECOMMENDERS_OF_OWN_VIEWS, *RECOMMENDERS_OF_ITEMS)
+    components = []
     for name in names:
         with contextlib.suppress(UserError):
-            parts.append(as_policy(learner(name).fit(log, n_items=n_items, seed=derive_seed(seed, name))))
+            components.append(as_policy(learner(name).fit(log, n_items=n_items, seed=derive_seed(seed, name))))
     if same_items:
-        return parts + imitations(log, n_items, derive_seed(seed, "counts"))
-    return parts
+        return components + imitations(log, n_items, derive_seed(seed, "counts"))
+    return components
 
 
-def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
+def _errors_of_traits(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
     """Compare a policy's recommendations with the logged ones, each drawn in the state of the logged one.
 
     Returns:
@@ -313,7 +320,7 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
     def traits(side: Log) -> dict[str, Floats]:
         rows = UserRows.of(side, policy.n_items)
         earlier = np.log1p(rows.earlier(rows.shown)[rows.shown])
-        return {**traits_of(Material.of([rows], same_items=same_items)), _EARLIER: earlier}
+        return {**traits_of(Population.of([rows], same_items=same_items)), _REPEATS: earlier}
 
     real = traits(log)
     redrawn = traits(Log({**log.columns, "action": drawn}))
@@ -326,7 +333,7 @@ MOST_USERS = 4000
 """Default of the largest number of real users in use."""
 _MOST_ROWS = 500_000
 """Largest number of their rows: with three times as many simulated rows they need some 1.5 GB."""
-_SIMULATED = 3
+_SIMULATED_PER_USER = 3
 """Simulated users per held-out user: their sampling error adds a third to the variance of a difference."""
 # Where the logging policy is fitted, checks of many users would find the errors of that policy.
 FITTED_USERS = 1000
@@ -382,9 +389,9 @@ def validate_world(
     if isinstance(world, type) or not (callable(world) or hasattr(world, "ensemble")):
         as_world(world)
 
-    case = _case(
+    case = _prepare_case(
         world,
-        _some_users(log, most_users, seed),
+        _sample_and_halve(log, most_users, seed),
         seed=seed,
         n_items=n_items,
         same_items=same_items,
@@ -392,7 +399,7 @@ def validate_world(
         logging=logging,
         report=report,
     )
-    checks, without_data = _by_users(case, report)
+    checks, without_data = _run_checks(case, report)
     return Validation(graded(checks), [*_NEVER, *without_data], case.notes, case.facts())
 
 
@@ -408,7 +415,7 @@ def _shuffled_users(log: Log, seed: int) -> Ints:
     return users[np.argsort(uniforms(seed, Stream.PROTOCOL, users, 0), kind="stable")]
 
 
-def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
+def _sample_and_halve(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     """Choose users at random, within limits, and divide them into two random halves.
 
     Args:
@@ -426,7 +433,8 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     if len(users) < LEAST_USERS:
         needs = f"validate needs at least {LEAST_USERS} users to divide the log by user"
         raise UserError(f"{needs}, it has {len(users)}: log more, or name a column of users")
-    users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
+    with_most_rows = int(_MOST_ROWS * len(users) / len(log))  # users who have about _MOST_ROWS rows
+    users = users[: max(LEAST_USERS, min(most, with_most_rows))]
 
     def rows_of(part: Ints) -> Log:
         return log.select(np.isin(log["user"], part))
@@ -434,8 +442,8 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     return rows_of(users), rows_of(users[::2]), rows_of(users[1::2])
 
 
-def _fewer(held_out: Log, seed: int) -> Log:
-    """Choose at random as many users as the limits :data:`FITTED_USERS` and, about, :data:`FITTED_CLICKS` allow."""
+def _limited_users(held_out: Log, seed: int) -> Log:
+    """Draw at most :data:`FITTED_USERS` users at random who have, about, at most :data:`FITTED_CLICKS` clicks."""
     users = _shuffled_users(held_out, derive_seed(seed, "fewer"))
     clicks = float(held_out["reward"][held_out.is_bandit].sum())
     most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
@@ -450,9 +458,9 @@ class _Case:
 
     Attributes:
         world: the world.
-        known: rows of the users on whom the world was fitted for this comparison; None if it was not.
+        fitted_on: rows of the users on whom the world was fitted for this comparison; None if it was not.
         held_out: rows of the users with whom simulated ones are compared.
-        shown: policy that recommends to simulated users.
+        logging: policy that recommends to simulated users.
         seed: seed of the simulation and of all divisions.
         n_items: number of items that world and log have together.
         same_items: True if item numbers mean the same in world and log.
@@ -460,9 +468,9 @@ class _Case:
     """
 
     world: Any
-    known: Log | None
+    fitted_on: Log | None
     held_out: Log
-    shown: ShownPolicy
+    logging: LoggingPolicy
     seed: int
     n_items: int
     same_items: bool
@@ -501,15 +509,15 @@ class _Case:
         return {
             "world": self.world.describe(),
             "users_held_out": len(self.held_out.users()),
-            "users_fitted_on": 0 if self.known is None else len(self.known.users()),
+            "users_fitted_on": 0 if self.fitted_on is None else len(self.fitted_on.users()),
             "n_items": self.n_items,
             "same_items": self.same_items,
             "seed": self.seed,
-            "logging_policy": {"known": self.shown.known, **self.shown.details},
+            "logging_policy": {"known": self.logging.known, **self.logging.details},
         }
 
 
-def _case(
+def _prepare_case(
     world: Any,
     users: tuple[Log, Log, Log],
     *,
@@ -537,76 +545,77 @@ def _case(
     """
     log, first, second = users
     fits = callable(world) or hasattr(world, "ensemble")
-    anew = fits and not (as_it_is and hasattr(world, "ensemble"))
+    refits = fits and not (as_it_is and hasattr(world, "ensemble"))
     notes = []
-    if anew:
+    if refits:
         report("fitting on half of the users")
-        world = _fit(world, first, n_items, seed, report)
+        world = _refit_world(world, first, n_items, seed, report)
         n = len(first.users())
         n_others = len(second.users())
         notes.append(f"the world was fitted anew on {n:,} users and is compared with {n_others:,} others")
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
     if hasattr(world, "ensemble"):
-        made = as_world(world.make())
+        made_world = as_world(world.make())
     else:
-        made = as_world(world)
+        made_world = as_world(world)
     largest = log.highest_item
     same = same_items
     if same is None:
-        same = _has_items_of(log, world, made, fits)
-    _refuse(made, largest, n_items, same)
+        same = _has_items_of(log, world, made_world, fits)
+    _refuse_mismatch(made_world, largest, n_items, same)
     if not same:
         notes.append("the world's items are not the log's: only what does not name items is compared")
     report("the policy that made the log")
-    logger = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
+    policy_seed = derive_seed(seed, "logging policy")
+    logger = choose_logging_policy(made_world, log, (first, second), logging, same_items=same, seed=policy_seed)
     if logger.says:
         notes.append(logger.says)
-    held_out = second if anew else log
+    held_out = second if refits else log
     if logger.details["how"] == "fitted":
-        held_out = _fewer(held_out, seed)
-    known_users = first if anew else None
-    n_items = max(n_items or 0, largest + 1, made.n_items)
-    return _Case(made, known_users, held_out, shown=logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
+        held_out = _limited_users(held_out, seed)
+    fitted_on = first if refits else None
+    n_items = max(n_items or 0, largest + 1, made_world.n_items)
+    return _Case(made_world, fitted_on, held_out, logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
 
 
-def _has_items_of(log: Log, world: Any, made: Any, fits: bool) -> bool:
+def _has_items_of(log: Log, world: Any, made_world: Any, fits: bool) -> bool:
     """Return whether item numbers mean the same in a world and in a log.
 
     Args:
         log: the log.
         world: what the caller gave or what was fitted: a fitted world, or a world with its parameters.
-        made: the world with its parameters.
+        made_world: the world with its parameters.
         fits: True if the world was fitted to a log like this one. It then has the log's items; but a FittedWorld
             without catalogues (that of the ratings world) draws items anew, unless its world has a matrix of ratings.
     """
     if fits:
-        return getattr(world, "catalogues", ()) is not None or getattr(made, "matrix", None) is not None
-    return names_catalogue(log.provenance, made)
+        return getattr(world, "catalogues", ()) is not None or getattr(made_world, "matrix", None) is not None
+    return names_catalogue(log.provenance, made_world)
 
 
-def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
+def _refuse_mismatch(made_world: Any, largest: int, n_items: int | None, same: bool) -> None:
     """Raise UserError if the world cannot be compared with the log.
 
     Args:
-        made: the world.
+        made_world: the world.
         largest: largest item number in the log.
         n_items: number of items that the caller states, or None.
         same: True if item numbers mean the same in world and log.
     """
-    if not isinstance(made, DecisionWorld):
+    if not isinstance(made_world, DecisionWorld):
         supported = "one whose users are recommended one item at a time (sessions, ratings, features)"
-        raise UserError(f"validate: the {made.name} world is not {supported}")
+        raise UserError(f"validate: the {made_world.name} world is not {supported}")
     if n_items is not None and n_items <= largest:
         raise UserError(f"n_items is {n_items}, but the log has item {largest}")
-    if same and made.n_items <= largest:  # the world does not have all items of the log
+    if same and made_world.n_items <= largest:  # the world does not have all items of the log
         raise UserError(
-            f"validate: the log has item {largest}, the world {made.n_items} items: set n_items, or fit the world to "
-            "this log"
+            f"validate: the log has item {largest}, the world {made_world.n_items} items: set n_items, or fit the "
+            "world to this log"
         )
 
 
-def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[[str], None]) -> Any:
+def _refit_world(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[[str], None]) -> Any:
     """Fit a world to a log: call the caller's function, or calibrate a world of the same kind as the fitted one."""
     if callable(world):
         return world(log)
@@ -617,7 +626,7 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
     return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
 
 
-def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:
+def _run_checks(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:
     """Run the checks of all statistics and of the classifier by permutation tests, with users as units.
 
     Args:
@@ -631,60 +640,62 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
     report("simulating users")
     held_out = UserRows.of(case.held_out, case.n_items)
     real = [held_out]
-    n_known = 0
-    if case.known is not None:
-        real.insert(0, UserRows.of(case.known, case.n_items))
-        n_known = real[0].n_users
-    simulated = case.simulated(_SIMULATED * held_out.n_users, case.shown.policy)
+    n_fitted_on = 0
+    if case.fitted_on is not None:
+        real.insert(0, UserRows.of(case.fitted_on, case.n_items))
+        n_fitted_on = real[0].n_users
+    simulated = case.simulated(_SIMULATED_PER_USER * held_out.n_users, case.logging.policy)
     n_simulated = sum(part.n_users for part in simulated)
-    # A fitted world has the sampling error of the n_known users on top of the errors of held-out and simulated ones.
+    # A fitted world has the sampling error of the users it was fitted on, in addition to that of the compared ones.
     allowance = 1.0
-    if n_known:
-        allowance += (1.0 / n_known) / (1.0 / held_out.n_users + 1.0 / n_simulated)
-    material = Material.of([*real, *simulated], same_items=case.same_items)
-    groups = Groups(n_known, held_out.n_users, n_simulated, derive_seed(case.seed, "groups"), allowance)
-    columns = {row: row.columns(material) for row in TABLE}
+    if n_fitted_on:
+        allowance += (1.0 / n_fitted_on) / (1.0 / held_out.n_users + 1.0 / n_simulated)
+    population = Population.of([*real, *simulated], same_items=case.same_items)
+    groups = Groups(n_fitted_on, held_out.n_users, n_simulated, derive_seed(case.seed, "groups"), allowance)
+    statistics = {row: row.compute(population) for row in TABLE}
     # Under another policy than the log's, only statistics that do not depend on recommendations can be tested.
-    testable = TABLE if case.shown.known else _independent_rows(case, simulated)
+    testable = TABLE if case.logging.known else _independent_rows(case, simulated)
     result: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks"):
-        checks = row.check(columns[row], groups)
+        checks = row.check(statistics[row], groups)
         if row not in testable:
-            checks = [dataclasses.replace(check, p=None, says=case.shown.says) for check in checks]
+            checks = [dataclasses.replace(check, p=None, says=case.logging.says) for check in checks]
         result += checks
     report("classifier")
-    usable = [columns[row] for row in testable]
-    result += classifier_check([part for part in usable if part is not None], groups)
-    return result, _questions_without_data(case, material)
+    testable_statistics = [statistics[row] for row in testable]
+    result += classifier_check([part for part in testable_statistics if part is not None], groups)
+    return result, _questions_without_data(case, population)
 
 
-def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[Row]:
-    """Return the statistics that, in the world, hardly differ between users with other recommendations.
+def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[StatisticCheck]:
+    """Return the statistics that do not depend on which items were recommended.
 
-    Simulated users are compared with as many who get random recommendations; statistics that are about recommendations
-    are left out in any case.
+    For these a permutation test finds no difference between simulated users under the stand-in for the logging policy
+    and as many under random recommendations. Statistics of the recommendations themselves are left out without a test.
 
     Args:
         case: the world and the users.
-        simulated: rows of simulated users.
+        simulated: rows of users under the stand-in for the logging policy, by simulation.
     """
     n = simulated[0].n_users
-    other_parts = case.simulated(n, uniform_policy(case.world.n_items))[:1]
-    material = Material.of([simulated[0], *other_parts], same_items=case.same_items)
+    (randomly_served,) = case.simulated(n, uniform_policy(case.world.n_items))  # n users fit into one simulation
+    population = Population.of([simulated[0], randomly_served], same_items=case.same_items)
+    # 199 divisions: the p-value is compared with 0.2 only, which needs less precision than the checks.
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
     rows = []
     for row in TABLE:
-        if not row.shown:
-            checks = row.check(row.columns(material), groups)
+        if not row.of_recommendations:
+            checks = row.check(row.compute(population), groups)
+            # A statistic without data yields no check and counts as independent.
             if all(check.p is not None and check.p > _INDEPENDENT for check in checks):
                 rows.append(row)
     return rows
 
 
-def _questions_without_data(case: _Case, material: Material) -> list[str]:
+def _questions_without_data(case: _Case, population: Population) -> list[str]:
     """Return the questions on which the log has no data, each with the reason."""
-    rows = material.rows
+    rows = population.rows
     questions = []
     if not case.same_items:
         questions.append("which items are popular, and which the same users meet: the world's items are others")

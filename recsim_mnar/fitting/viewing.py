@@ -37,19 +37,19 @@ from recsim_mnar.worlds.sessions.invariants import interests_at, n_points, point
 
 Cells = NDArray[np.float32]
 
-_STEP = 2.0
+_LONGEST_STEP = 2.0
 """Largest length of a Newton step."""
 _LARGEST_LOG_RATE = 30.0
 """Largest logarithm of a rate, against overflow."""
-_LEAST = 1e-3
+_LEAST_VARIANCE = 1e-3
 """Least prior variance of factors and offsets."""
 _MOST_MISSING = 0.8
 """Largest share of the information on an item that may be missing: observed information stays positive definite."""
-_STRONG = 12.0
+_STRONG_FACTORS = 12.0
 """Mean over items of the sum of squared factors from which the second-order approximation is bad and EM diverges."""
 _SIGNIFICANT = 2.5
 """Ratio of a factor's mean square to that of its errors above which it is kept; with shuffled items it reaches 2.3."""
-_RETURNS = 4.0
+_CLEAR_RETURNS = 4.0
 """Standard errors by which users return to items more often than equal users would; above it users count as different,
 even if no factor is significant by itself."""
 
@@ -89,7 +89,7 @@ def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, ite
     shares = (counts.sum(axis=0, dtype=np.float64) + 0.5) / (counts.sum(dtype=np.float64) + 0.5 * counts.shape[1])
     first = _first_factors(counts, shares, n_factors, seed)
     state = _State(counts, first, np.log(shares), no_repeats, seed)
-    state.averages = False
+    state.averages = False  # first order
     _iterate(state, iterations)
     # The first-order fit tells whether factors are weak enough for the second order, which is closer to the truth.
     if not no_repeats and not state.strong:
@@ -161,12 +161,12 @@ class _State:
         self.prior_precision = np.ones(len(counts))
         self.correction: Floats | float = 0.0
         self.averages = not no_repeats and not self.strong
-        self.prior = np.maximum((factors**2).mean(axis=0), _LEAST)
+        self.prior = np.maximum((factors**2).mean(axis=0), _LEAST_VARIANCE)
 
     @property
     def strong(self) -> bool:
         """Return whether factors are too strong for second-order averages over interests."""
-        return bool((self.factors**2).sum() >= _STRONG * len(self.factors))
+        return bool((self.factors**2).sum() >= _STRONG_FACTORS * len(self.factors))
 
     def log_weights(self, interests: Floats) -> Floats:
         """Return log w_ui = gamma_i . omega_u + mu_i, (U, P), at given interests (U, K)."""
@@ -232,16 +232,16 @@ class _State:
             self.has_times = True
             score, information = self.cells(log_weights, self.log_time)
             total = np.maximum(information.sum(axis=1, dtype=np.float64), 1e-9)
-            mean = _product(information, self.factors) / total[:, None]
+            mean = _matrix_product(information, self.factors) / total[:, None]
             # Profiling T_u out centres the factors at each user's mean.
-            precision: Floats = _product(information, outer).reshape(-1, k, k)
+            precision: Floats = _matrix_product(information, outer).reshape(-1, k, k)
             precision -= total[:, None, None] * mean[:, :, None] * mean[:, None, :]
             precision += self.prior_precision[:, None, None] * np.eye(k)
             self.covariance = np.asarray(np.linalg.inv(precision), np.float64)
             if step < steps:
-                gradient = _product(score, self.factors) - score.sum(axis=1, dtype=np.float64)[:, None] * mean
+                gradient = _matrix_product(score, self.factors) - score.sum(axis=1, dtype=np.float64)[:, None] * mean
                 gradient -= self.prior_precision[:, None] * self.interests
-                self.interests += _bounded(np.linalg.solve(precision, gradient[:, :, None]))
+                self.interests += _shortened(np.linalg.solve(precision, gradient[:, :, None]))
                 if self.averages:
                     self.correction = self.second_order(mean, outer)
                 else:
@@ -258,7 +258,7 @@ class _State:
             (U, P) variance of (gamma_i - mean_u) . omega_u over the posterior, halved.
         """
         direction = np.einsum("ukl,ul->uk", self.covariance, mean)
-        variance = _product(outer, self.covariance.reshape(len(self.covariance), -1).T).T
+        variance = _matrix_product(outer, self.covariance.reshape(len(self.covariance), -1).T).T
         variance += np.einsum("uk,uk->u", direction, mean)[:, None]
         return np.asarray(0.5 * variance - np.einsum("uk,pk->up", direction, self.factors))
 
@@ -279,19 +279,19 @@ class _State:
             log_weights = self.log_weights(omega)
             score, information = self.cells(log_weights, self.times(log_weights, self.log_time))
             design = np.concatenate([omega, np.ones((len(omega), 1))], axis=1)
-            gradient += 0.5 * _product(score.T, design)
-            information_sums += 0.5 * _squares(information, design, design)
+            gradient += 0.5 * _matrix_product(score.T, design)
+            information_sums += 0.5 * _sums_of_outer_products(information, design, design)
             draws.append((sign, score, design))
-        precision = 1.0 / np.append(self.prior, max(float(self.offsets.var()), _LEAST))
+        precision = 1.0 / np.append(self.prior, max(float(self.offsets.var()), _LEAST_VARIANCE))
         gradient -= precision * np.concatenate([self.factors, self.offsets[:, None]], axis=1)
         information_sums += np.diag(precision)
-        move = _bounded(np.linalg.solve(information_sums, gradient[:, :, None]))
+        move = _shortened(np.linalg.solve(information_sums, gradient[:, :, None]))
         self.factors += move[:, :k]
         self.offsets += move[:, k]
         # Missing information (Louis 1982): the variance of an item's score over users' posteriors. From two draws it is
         # a sum over users of outer products of half the difference of their scores, expanded to all four pairs.
         missing = sum(
-            0.25 * sign * other_sign * _squares(score * other_score, design, other_design)
+            0.25 * sign * other_sign * _sums_of_outer_products(score * other_score, design, other_design)
             for sign, score, design in draws
             for other_sign, other_score, other_design in draws
         )
@@ -316,12 +316,16 @@ class _State:
         self.factors = np.einsum("pk,kl->pl", self.factors, root)
         self.spread = np.einsum("lk,plm,mn->pkn", root, self.spread, root)
         self.interests = np.linalg.solve(root, centred.T).T
-        self.prior = np.maximum((self.factors**2 + np.diagonal(self.spread, axis1=1, axis2=2)).mean(axis=0), _LEAST)
+        self.prior = np.maximum(
+            (self.factors**2 + np.diagonal(self.spread, axis1=1, axis2=2)).mean(axis=0), _LEAST_VARIANCE
+        )
 
 
-def _bounded(move: Floats) -> Floats:
-    """Return steps (n, m, 1) as (n, m), each shortened to a Euclidean length of at most ``_STEP``."""
-    return np.asarray(move[:, :, 0] * np.minimum(1.0, _STEP / np.maximum(np.sqrt((move**2).sum(axis=1)), 1e-12)))
+def _shortened(move: Floats) -> Floats:
+    """Return steps (n, m, 1) as (n, m), each shortened to a Euclidean length of at most ``_LONGEST_STEP``."""
+    return np.asarray(
+        move[:, :, 0] * np.minimum(1.0, _LONGEST_STEP / np.maximum(np.sqrt((move**2).sum(axis=1)), 1e-12))
+    )
 
 
 def _observed_inverse(information: Floats, missing: Floats) -> Floats:
@@ -343,13 +347,13 @@ def _observed_inverse(information: Floats, missing: Floats) -> Floats:
     return np.einsum("pij,pj,pkj->pik", axes, 1.0 / (1.0 - np.minimum(share, _MOST_MISSING)), axes)
 
 
-def _squares(cells: Cells, one: Floats, other: Floats) -> Floats:
+def _sums_of_outer_products(cells: Cells, one: Floats, other: Floats) -> Floats:
     """Return (P, m, m) sums over users of cells (U, P) times the outer product of the user's rows of both (U, m)."""
     m = one.shape[1]
-    return _product(cells.T, (one[:, :, None] * other[:, None, :]).reshape(len(one), -1)).reshape(-1, m, m)
+    return _matrix_product(cells.T, (one[:, :, None] * other[:, None, :]).reshape(len(one), -1)).reshape(-1, m, m)
 
 
-def _product(cells: Cells | Floats, columns: Floats) -> Floats:
+def _matrix_product(cells: Cells | Floats, columns: Floats) -> Floats:
     """Return the matrix product (n, m) of cells (n, P) and columns (P, m), in single precision.
 
     einsum of contiguous rows gives the same bits with any number of BLAS threads.
@@ -373,7 +377,7 @@ def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> 
     residual = ((counts - expected) / np.sqrt(np.maximum(expected, 1e-9))).astype(np.float32)
     factors = rng.normals(seed, rng.Stream.FIT, 1, (counts.shape[1], n_factors))
     for _ in range(6):
-        factors = _product(residual.T, _product(residual, factors))
+        factors = _matrix_product(residual.T, _matrix_product(residual, factors))
         root = np.linalg.cholesky(np.einsum("pk,pl->kl", factors, factors) + 1e-9 * np.eye(n_factors))
         factors = np.asarray(np.linalg.solve(root, factors.T).T, np.float64)
     return np.asarray(0.7 * factors / np.maximum(np.sqrt((factors**2).mean()), 1e-9))
@@ -385,15 +389,15 @@ CELLS = 4_000_000
 """Largest number of cells in a table of users by items."""
 _MOST_USERS = 4000
 """Largest number of users to whom factors are fitted."""
-_NEAR = (1, 2)
+_NEAR_LAGS = (1, 2)
 """Lags of near pairs of views."""
-_FAR = (20, 10, 5)
+_FIRST_FAR_LAGS = (20, 10, 5)
 """Candidates for the smallest lag of far pairs: the first one with enough data is used."""
-_PAIRS = 2000
+_LEAST_FAR_PAIRS = 2000
 """Number of far pairs that an estimate of drift needs."""
-_FAR_USERS = 100
+_LEAST_FAR_USERS = 100
 """Number of users with far pairs that an estimate of drift needs."""
-_PLACES = 4
+_N_PLACES = 4
 """Number of places in users' sequences of views at which expectations are computed."""
 # Steps of numerical derivatives, and bounds, for (log scale, drift).
 _STEPS = (0.05, 0.002)
@@ -426,7 +430,7 @@ class Scales:
         scale: factor on the view model's factors.
         drift: variance that each entry of a user's interests gains per view.
         offsets: (P,) offsets with which items' expected shares of views are the log's.
-        slope: (2, 2) derivatives of the log ratios of :func:`expected` (rows) in log scale and drift (columns).
+        slope: (2, 2) derivatives of the log ratios of :func:`expected_ratios` (rows) in log scale and drift (columns).
     """
 
     scale: float
@@ -450,7 +454,7 @@ class Shares:
     kept: Floats
 
     def settled(self, noise: Floats | None = None) -> Floats:
-        """Shrink the log shares so that they vary as much as the true ones.
+        """Shrink the log shares towards their centre so that they vary as much as the true ones.
 
         Args:
             noise: (P,) errors drawn from the sampling distribution of ``logs``, for a draw from the posterior of the
@@ -478,7 +482,7 @@ class FittedViews:
         shares: popularity of the items.
         model: factors and offsets by likelihood.
         scales: strength and drift of preferences by moments.
-        sums, pairs: (U, 2) counts of pairs of views, as :func:`resemblance` returns them.
+        sums, pairs: (U, 2) counts of pairs of views, as :func:`count_pairs_of_views` returns them.
     """
 
     user: Ints
@@ -495,8 +499,8 @@ class FittedViews:
         """Factors (P, K) of the items, at the fitted strength."""
         return self.scales.scale * self.model.factors
 
-    def resemblances(self, weights: Floats) -> Floats:
-        """Return the observed counterparts (2,) of :func:`expected`, users counted with ``weights`` (U,)."""
+    def observed_ratios(self, weights: Floats) -> Floats:
+        """Return the observed counterparts (2,) of :func:`expected_ratios`, users counted with ``weights`` (U,)."""
         return np.einsum("u,uj->j", weights, self.sums) / np.maximum(np.einsum("u,uj->j", weights, self.pairs), 1e-9)
 
 
@@ -531,12 +535,12 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     counts = counted_views(user, item, sample, n_items)
     full = fit_views(counts, n_factors, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
-    sums, pairs = resemblance(user, item, view_counts.far)
+    sums, pairs = count_pairs_of_views(user, item, view_counts.far)
     model = full.significant()
     # Near pairs with the same item beyond those expected if all users had the same preferences. Where users clearly
     # return to items, preferences differ, and all factors are kept even if none is significant by itself.
     excess = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]
-    if model.factors.shape[1] == 0 and excess.sum() > _RETURNS * np.sqrt((excess**2).sum()):
+    if model.factors.shape[1] == 0 and excess.sum() > _CLEAR_RETURNS * np.sqrt((excess**2).sum()):
         model = full
     if model.factors.shape[1] == 0 or no_repeats:
         offsets = match_popularity(model.factors, model.offsets, view_counts, drift=0.0)
@@ -596,17 +600,17 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
     Args:
         lengths: (U,) number of views of each user.
     """
-    for first in _FAR:
+    for first in _FIRST_FAR_LAGS:
         lags = tuple(range(first, first + first // 2 + 1))
-        if (lengths > first).sum() >= _FAR_USERS and _pairs_by_user(lengths, lags).sum() >= _PAIRS:
+        if (lengths > first).sum() >= _LEAST_FAR_USERS and _pairs_by_user(lengths, lags).sum() >= _LEAST_FAR_PAIRS:
             return lags
     return ()
 
 
-def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
+def count_pairs_of_views(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
     """Count each user's pairs of views at near and far lags.
 
-    Sums of the first array over users, divided by those of the second, are the ratios of :func:`expected`.
+    Sums of the first array over users, divided by those of the second, are the ratios of :func:`expected_ratios`.
 
     Args:
         user: (n,) user of each view, numbered from 0.
@@ -621,7 +625,7 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     n_users = int(user[-1]) + 1
     sums = np.zeros((n_users, 2))
     pairs = np.zeros((n_users, 2))
-    for column, lags in enumerate((_NEAR, far)):
+    for column, lags in enumerate((_NEAR_LAGS, far)):
         for lag in lags:
             n_pairs = max(len(user) - lag, 0)
             first = np.flatnonzero(user[lag:] == user[:n_pairs])
@@ -631,7 +635,7 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     return sums, pairs
 
 
-def expected(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float) -> Floats:
+def expected_ratios(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float) -> Floats:
     """Compute how often a user's views are expected to have the same item, near each other and far apart.
 
     Args:
@@ -645,16 +649,16 @@ def expected(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: f
         the number that there would be if each user's far pairs had it as often as the near ones. The latter is 1
         without far lags.
     """
-    near_chance = _chance_by_place(factors, offsets, view_counts, drift, _NEAR)
-    near_pairs = _pairs_by_user(view_counts.lengths, _NEAR)
-    near_share = float((_pairs_by_place(view_counts.lengths, _NEAR) * near_chance).sum() / near_pairs.sum())
+    near_chance = _chance_by_place(factors, offsets, view_counts, drift, _NEAR_LAGS)
+    near_pairs = _pairs_by_user(view_counts.lengths, _NEAR_LAGS)
+    near_share = float((_pairs_by_place(view_counts.lengths, _NEAR_LAGS) * near_chance).sum() / near_pairs.sum())
     if not view_counts.far:
         return np.array([near_share, 1.0])
     far_chance = _chance_by_place(factors, offsets, view_counts, drift, view_counts.far)
     far_same = (_pairs_by_place(view_counts.lengths, view_counts.far) * far_chance).sum()
     # Near pairs weighted so that each user's count as many as the user's far pairs.
     far_per_near = _pairs_by_user(view_counts.lengths, view_counts.far) / np.maximum(near_pairs, 1.0)
-    far_same_without_drift = _pairs_by_place(view_counts.lengths, _NEAR, far_per_near) * near_chance
+    far_same_without_drift = _pairs_by_place(view_counts.lengths, _NEAR_LAGS, far_per_near) * near_chance
     return np.array([near_share, far_same / far_same_without_drift.sum()])
 
 
@@ -684,14 +688,14 @@ def _chance_by_place(
 ) -> Floats:
     """Compute the probability that both views of a pair have the same item, by the place of the first view.
 
-    It is computed at ``_PLACES`` places, quantiles of the pairs' places, and interpolated linearly. A pair's lag is
+    It is computed at ``_N_PLACES`` places, quantiles of the pairs' places, and interpolated linearly. A pair's lag is
     replaced by the mean lag. Without drift the probability is the same at all places, and one suffices.
 
     Returns:
         (L,) probabilities for the places 0, 1, ..., L - 1, with L the largest number of views.
     """
     cumulated = np.cumsum(_pairs_by_place(view_counts.lengths, lags))
-    places = np.unique(np.searchsorted(cumulated, (np.arange(_PLACES) + 0.5) / _PLACES * cumulated[-1]))
+    places = np.unique(np.searchsorted(cumulated, (np.arange(_N_PLACES) + 0.5) / _N_PLACES * cumulated[-1]))
     if not drift > 0.0:
         places = places[:1]
     k = factors.shape[1]
@@ -723,12 +727,13 @@ def match_popularity(
     """
     uniform, normal = points(n_points(len(offsets)), factors.shape[1])
     omega = interests_at(normal, views_before(uniform, float(view_counts.lengths.mean())), drift)
-    # Each point's number of views: quantiles at multiples of the golden ratio, evenly spread and unrelated to omega.
+    # Each point's number of views: quantiles at multiples of the golden ratio (an additive recurrence), which are
+    # evenly spread and unrelated to omega.
     lengths = np.quantile(view_counts.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
     for _ in range(rounds):
         weights = softmax(omega, factors, offsets)
         if view_counts.no_repeats:
-            weights = _viewed(weights, np.minimum(lengths, 0.9 * len(offsets)))
+            weights = _chance_of_view(weights, np.minimum(lengths, 0.9 * len(offsets)))
         shares = weights.sum(axis=0)
         step = view_counts.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
         offsets = offsets + np.clip(step, -2.0, 2.0)
@@ -738,7 +743,7 @@ def match_popularity(
     return offsets
 
 
-def _viewed(weights: Floats, lengths: Floats) -> Floats:
+def _chance_of_view(weights: Floats, lengths: Floats) -> Floats:
     """Return the probability (n, P) that each item is among a user's views, where no item is viewed twice.
 
     Items are viewed by time T of a race of exponential clocks, with probability 1 - exp(-T w); T is such that as many
@@ -760,7 +765,7 @@ def _viewed(weights: Floats, lengths: Floats) -> Floats:
 
 
 def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> Scales:
-    """Fit the scale of the factors and the drift so that the ratios of :func:`expected` are the observed ones.
+    """Fit the scale of the factors and the drift so that the ratios of :func:`expected_ratios` are the observed ones.
 
     Args:
         model: factors and offsets by likelihood.
@@ -770,7 +775,7 @@ def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> S
     from scipy.optimize import least_squares
 
     has_drift = bool(view_counts.far)
-    free = 1 + has_drift  # parameters (log scale, drift), or the log scale alone
+    n_free = 1 + has_drift  # parameters (log scale, drift), or the log scale alone
     offsets = model.offsets
 
     def gap(point: Floats) -> Floats:
@@ -781,19 +786,20 @@ def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> S
         if has_drift:
             drift = float(point[1])
         offsets = match_popularity(factors, offsets, view_counts, drift)
-        ratios = expected(factors, offsets, view_counts, drift)
-        return np.asarray((np.log(np.maximum(ratios, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
+        ratios = expected_ratios(factors, offsets, view_counts, drift)
+        return np.asarray((np.log(np.maximum(ratios, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:n_free])
 
     def slope(point: Floats) -> Floats:
+        """Return forward differences of :func:`gap`."""
         here = gap(point)
-        return np.stack([(gap(point + step) - here) / step.max() for step in np.diag(_STEPS[:free])], axis=1)
+        return np.stack([(gap(point + step) - here) / step.max() for step in np.diag(_STEPS[:n_free])], axis=1)
 
     solution = least_squares(
         gap,
-        x0=[0.0, 0.003][:free],
+        x0=[0.0, 0.003][:n_free],
         jac=slope,
-        bounds=(_LOWEST[:free], _HIGHEST[:free]),
-        x_scale=_STEPS[:free],
+        bounds=(_LOWEST[:n_free], _HIGHEST[:n_free]),
+        x_scale=_STEPS[:n_free],
         ftol=1e-8,
         xtol=1e-4,
         gtol=1e-12,
@@ -801,7 +807,7 @@ def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> S
     )
     gap(solution.x)  # sets the offsets that belong to the solution
     slopes = np.eye(2)
-    slopes[:free, :free] = solution.jac
+    slopes[:n_free, :n_free] = solution.jac
     drift = 0.0
     if has_drift:
         drift = float(solution.x[1])

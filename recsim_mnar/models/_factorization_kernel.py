@@ -38,7 +38,7 @@ def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv
         The sum of weight times loss.
     """
     loss = 0.0
-    g_all = 0.0
+    g_all = 0.0  # gradient in c; t is weight times the loss's derivative in the error
     for u in range(starts.size - 1):
         vu = v[u]
         gu = gv[u]
@@ -46,6 +46,7 @@ def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv
             gu[j] = 0.0
         base = a[u] + c
         g_user = 0.0
+        # Unsigned indices, here and below: numba need not test whether they are negative, which would wrap around.
         for n in range(np.uint64(starts[u]), np.uint64(starts[u + 1])):
             i = np.uint64(items[n])
             wi = w[i]
@@ -154,8 +155,8 @@ def solve_rows(starts, others, ratings, weights, order, offset, f, fb, penalty, 
 def _solve(a, y, m):
     """Solve A x = y for a symmetric, positive semidefinite A, in place.
 
-    A is decomposed as U'DU by outer products, so that the inner loops run along rows in memory. Where a pivot is 0, the
-    entry of the solution is 0.
+    A is decomposed as U'DU by outer products (Golub & Van Loan 2013, section 4.1), so that the inner loops run along
+    rows in memory. Where a pivot is 0 up to rounding, the entry of the solution is 0.
 
     Args:
         a: at least (m, m); the upper triangle of A, overwritten.
@@ -316,6 +317,7 @@ def reward_sums(users, bandit, items, actions, rewards, weights, folds, mapping,
                 u[j] = u[k + 1 + j] * scale - centre[j]
             u[k] = 1.0
             w = weights[row]
+            # Sums of this fold and item: views into the arrays.
             square = gram[folds[row], actions[row]]
             line = cross[folds[row], actions[row]]
             for i in range(k + 1):

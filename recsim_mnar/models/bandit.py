@@ -1,7 +1,10 @@
 """A bandit log as a factorisation sees it: users' factors from their views, items' factors from recorded rewards.
 
-A recommendation's reward is modelled as r(x, a) = (x M - centre) . w_a + b_a, where x = h / (n + shrinkage) are the
-user's n views so far with counts h. M is learned from the views, which a log has many of: the leading left singular
+The expected reward of recommending item a to a user with n views so far, h of each item, is modelled as
+
+    r(x, a) = (x M - centre) . w_a + b_a,    x = h / (n + shrinkage)
+
+M is learned from the views, which a log has many of: the leading left singular
 vectors of the correlations between the state x before a view and the item viewed. The rewards, of which a log has few,
 then determine w_a and b_a by weighted ridge regressions. They shrink w_a to the item's place in the space of view
 factors, stretched along each dimension by a factor that is fitted too. Such fits and their cross-validation need only
@@ -31,10 +34,10 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 Floats = NDArray[np.float64]
-_MAPPED_ITEMS = 3000
+_MOST_MAPPED_ITEMS = 3000
 """Items whose views the map reads, the most viewed ones: its correlations are a matrix of this size."""
-_DENSE = 400
-"""Items up to which singular vectors come from a full decomposition."""
+_MOST_DENSE = 400
+"""Largest number of items for which singular vectors come from a full decomposition."""
 _SPREAD_OF_NOISE = 0.3
 """Assumed variance of the items' reward variances, relative to the square of their mean."""
 _RIDGE = 0.1
@@ -111,7 +114,7 @@ class ViewMap:
         items = log["item"][organic].astype(np.int64)
         counts = np.bincount(items, minlength=n_items).astype(np.float64)
         shares = (counts + 1.0) / (counts.sum() + n_items)
-        used = np.sort(np.argsort(-counts, kind="stable")[:_MAPPED_ITEMS])
+        used = np.sort(np.argsort(-counts, kind="stable")[:_MOST_MAPPED_ITEMS])  # the most viewed items, ascending
         k = min(rank, len(used) - 1)
         without_factors = cls(np.zeros((n_items, 0)), np.zeros(0), np.zeros((n_items, 0)), shares, shrinkage)
         if k < 1 or np.all(users[1:] != users[:-1]):  # no views, or at most one per user
@@ -119,7 +122,7 @@ class ViewMap:
         from recsim_mnar.models import _factorization_kernel
 
         # Renumber the used items from 0, and leave out the views of others.
-        number = np.full(n_items, -1, np.int64)
+        number = np.full(n_items, -1, np.int64)  # -1 for items that are left out
         number[used] = np.arange(len(used))
         kept = number[items] >= 0
         users = users[kept]
@@ -137,7 +140,7 @@ class ViewMap:
         covariance = following / m - np.outer(mean, counts[used] / m)
         sd = np.sqrt(squares / m - mean**2 + _RIDGE * p)
         # An item that is viewed with the small probability p has the standard deviation sqrt(p), about.
-        directions = _leading(covariance / np.outer(sd, np.sqrt(p)), k, seed) / sd[:, None]
+        directions = _leading_vectors(covariance / np.outer(sd, np.sqrt(p)), k, seed) / sd[:, None]
         gram = np.zeros((k, k))
         _factorization_kernel.state_sums(starts, items, shrinkage, directions, mean @ directions, np.empty(2 * k), gram)
         gram = (gram + np.triu(gram, 1).T) / m  # covariance of the factors; the kernel fills the upper triangle
@@ -151,7 +154,7 @@ class ViewMap:
         return cls(mapping, mean @ directions, places, shares, shrinkage)
 
 
-def _leading(matrix: Floats, k: int, seed: int) -> Floats:
+def _leading_vectors(matrix: Floats, k: int, seed: int) -> Floats:
     """Return the k leading left singular vectors as columns, the one of the largest singular value first.
 
     The sign of a singular vector is arbitrary: here its largest entry is positive.
@@ -161,7 +164,7 @@ def _leading(matrix: Floats, k: int, seed: int) -> Floats:
         k: number of vectors.
         seed: seed of the start of the iteration for a large matrix.
     """
-    if len(matrix) <= _DENSE:
+    if len(matrix) <= _MOST_DENSE:
         vectors = np.linalg.svd(matrix)[0][:, :k]
     else:
         from scipy.sparse.linalg import svds
@@ -190,13 +193,13 @@ class Ridge:
 
 
 @dataclass(frozen=True)
-class Solution:
-    """Items' parameters in the model of standardised rewards.
+class ItemParameters:
+    """Parameters w_a and b_a of all items in the model of rewards, with their prior means.
 
     Attributes:
         factors: (n_items, K) item factors w.
         offsets: (n_items,) item offsets b.
-        stretch: (K,) factors by which the items' places are multiplied to be the prior means of ``factors``.
+        stretch: (K,) multipliers, one per factor: the prior mean of ``factors`` is stretch * :attr:`ViewMap.places`.
         common: prior mean of all offsets.
     """
 
@@ -205,10 +208,13 @@ class Solution:
     stretch: Floats
     common: float
 
-    def times(self, factor: float, shift: float = 0.0) -> Solution:
-        """Return the solution whose predictions are ``factor`` times these plus ``shift``."""
-        return Solution(
-            factor * self.factors, shift + factor * self.offsets, factor * self.stretch, shift + factor * self.common
+    def rescaled(self, factor: float, shift: float = 0.0) -> ItemParameters:
+        """Return the parameters whose predicted rewards are ``factor`` times these plus ``shift``."""
+        return ItemParameters(
+            factors=factor * self.factors,
+            offsets=shift + factor * self.offsets,
+            stretch=factor * self.stretch,
+            common=shift + factor * self.common,
         )
 
 
@@ -318,20 +324,19 @@ class RewardMoments:
         return _folds(users, len(self.rows), seed)
 
     def scale(self, without: int | None = None) -> Scale:
-        """Return mean, standard deviation and items' noise of the rewards in all folds, or in all but ``without``."""
+        """Compute mean, standard deviation and items' noise of the rewards, over all folds or all but ``without``."""
         kept = np.arange(len(self.rows)) != without
         mass = self.gram[kept, :, -1, -1].sum(axis=0)
         first = self.cross[kept, :, -1].sum(axis=0)
         second, third, fourth = self.powers[:, kept].sum(axis=1)
         total = mass.sum()
-        # Rewards are standardised over all folds.
         mean = 0.0
-        variance = 1.0
+        variance = 1.0  # rewards are standardised over all folds
         if without is not None:
             mean = float(first.sum() / total)
             variance = float(second.sum() / total) - mean**2
         # Rounding turns the variance of a constant reward into about 1e-16.
-        sd = 1.0
+        sd = 1.0  # avoids a division by 0 where rewards are constant
         if variance > 1e-12:
             sd = math.sqrt(variance)
         safe_mass = np.maximum(mass, 1e-300)
@@ -342,7 +347,7 @@ class RewardMoments:
         prior_mass = float(fourth_central / total) / sd**4 / _SPREAD_OF_NOISE
         return Scale(mean, sd, (np.maximum(squares, 0.0) + prior_mass) / (mass + prior_mass))
 
-    def solve(self, places: Floats, ridge: Ridge, *, without: int | None = None) -> Solution:
+    def solve(self, places: Floats, ridge: Ridge, *, without: int | None = None) -> ItemParameters:
         """Fit the items' parameters and the stretch of their places to the rewards.
 
         Over theta_a = (w_a, b_a) of each item a, the stretch and the common offset, this minimises
@@ -380,10 +385,13 @@ class RewardMoments:
         normal.flat[:: k + 2] += 1e-9 * max(float(np.trace(normal)), 1e-300)  # the diagonal: a slight ridge
         stretch = np.linalg.solve(normal, (design * estimate).sum(axis=0))
         theta = np.einsum("pij,pj->pi", inverse, cross + precision * stretch * design)
-        return Solution(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k])).times(scale.sd, scale.mean)
+        return ItemParameters(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k])).rescaled(scale.sd, scale.mean)
 
-    def held_out(self, solution: Solution, fold: int) -> float:
+    def held_out_error(self, solution: ItemParameters, fold: int) -> float:
         """Return the weighted squared error of predictions in a fold, less that of predicting the mean reward.
+
+        Since the mean of standardised rewards is 0, it is the sum of w ((u . theta_a - r)^2 - r^2), which needs only
+        the fold's moments.
 
         Args:
             solution: items' parameters, fitted without the fold.
@@ -440,13 +448,13 @@ class Contexts:
         user = log["user"]
         new = user_begins(user)
         # Each view, and each user's first row, begins a new state; states with a recommendation are contexts.
-        changes = new | ~bandit
-        state = np.cumsum(changes) - 1
+        begins_state = new | ~bandit
+        state = np.cumsum(begins_state) - 1
         state_of_context, context = np.unique(state[bandit], return_inverse=True)
         # A context's views are start:stop among all views: those of the user up to the row that began the state.
         n_views = np.cumsum(~bandit)
         first_view = np.maximum.accumulate(np.where(new, n_views - ~bandit, 0))
-        row_of_context = np.flatnonzero(changes)[state_of_context]
+        row_of_context = np.flatnonzero(begins_state)[state_of_context]
         stop = n_views[row_of_context]
         start = first_view[row_of_context]
         length: NDArray[np.int64] = stop - start
@@ -466,7 +474,7 @@ class Contexts:
             n_items=n_items,
         )
 
-    def only(self, rows: NDArray[np.bool_]) -> Contexts:
+    def select(self, rows: NDArray[np.bool_]) -> Contexts:
         """Select recommendations by a mask (n,); all contexts stay, even those left without a recommendation."""
         return replace(
             self,
@@ -505,7 +513,7 @@ class JointObjective:
         rewards: Floats,
         *,
         view_map: ViewMap,
-        solution: Solution,
+        solution: ItemParameters,
         ridge: Ridge,
         map_spread: float,
     ) -> None:
@@ -518,15 +526,15 @@ class JointObjective:
         n = len(rewards)
         self._targets = rewards
         self._weights = weights / n
-        # Penalties of M, w and b, in the order of the vector's parts.
+        # Penalties of M, w and b, in the order of the vector's parts: precisions over n, as the loss is a mean.
         self._penalties = [s**-2.0 / n for s in (map_spread, ridge.spread, ridge.offset_spread)]
         # (C + 1,) where each context's recommendations begin.
         self._starts = np.searchsorted(data.context, np.arange(n_contexts + 1))
         # (n_items, C) features for the chain rule's product, by rows.
         self._transposed = data.features.T.tocsr()
         # (C,) the contexts have no offsets of their own, as the kernel's users have.
-        self._zeros = np.zeros(n_contexts)
-        # (n_items, 1) from the vector's first part to M - M_0.
+        self._context_offsets = np.zeros(n_contexts)
+        # (n_items, 1) D^-1/2, which turns the vector's first part into M - M_0.
         self._scale = 1.0 / np.sqrt(view_map.shares)[:, None]
         self.size = data.n_items * (2 * self.stride + 1)
         # Prior means of all entries: 0 for the change of M, the stretched places for w, the common offset for b.
@@ -552,19 +560,19 @@ class JointObjective:
         b[:] = self.solution.offsets
         return x
 
-    def parts(self, x: Floats) -> tuple[ViewMap, Solution]:
+    def parts(self, x: Floats) -> tuple[ViewMap, ItemParameters]:
         """Return the map and the items' parameters that a vector holds."""
         m, w, b = self._split(x)
-        moved = self.view_map.mapping + self._scale * m[:, : self.k]
+        mapping = self.view_map.mapping + self._scale * m[:, : self.k]
         return (
-            replace(self.view_map, mapping=moved),
+            replace(self.view_map, mapping=mapping),
             replace(self.solution, factors=w[:, : self.k].copy(), offsets=b.copy()),
         )
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Return the objective at parameters ``x`` (size,), and write its gradient to ``gradient`` (size,)."""
         from recsim_mnar.kernels import _vectors_kernel
-        from recsim_mnar.models import _factorization_kernel as k
+        from recsim_mnar.models import _factorization_kernel as factorization
 
         deviation = x - self._prior_means
         value = 0.0
@@ -578,10 +586,10 @@ class JointObjective:
         u = self._base + self.data.features @ (self._scale * m)
         gu = np.empty_like(u)
         squared_error = -1.0  # the kernel's flag
-        no_offset = 0.0
-        gradient_of_context_offsets = np.zeros(len(u))  # filled and not used, as is the next one
+        common_offset = 0.0  # the items' offsets include it here
+        gradient_of_context_offsets = np.zeros(len(u))  # the kernel fills these two, which are not used
         gradient_of_common_offset = np.zeros(1)
-        value += k.loss_and_gradient(
+        value += factorization.loss_and_gradient(
             self._starts,
             self.data.actions,
             self._targets,
@@ -589,9 +597,9 @@ class JointObjective:
             squared_error,
             u,
             w,
-            self._zeros,
+            self._context_offsets,
             b,
-            no_offset,
+            common_offset,
             gu,
             gw,
             gradient_of_context_offsets,
@@ -611,16 +619,16 @@ class JointObjective:
         k = self.k
         out = np.zeros(self.size)
         m, w, b = self._split(out)
-        mass = np.bincount(data.actions, self._weights, data.n_items)
-        mass_of_context = np.bincount(data.context, self._weights, data.features.shape[0])
-        squares = self._transposed.power(2) @ mass_of_context
+        weight_of_item = np.bincount(data.actions, self._weights, data.n_items)
+        weight_of_context = np.bincount(data.context, self._weights, data.features.shape[0])
+        squares = self._transposed.power(2) @ weight_of_context
         m[:] = self._penalties[0]
         m[:, :k] += self._scale**2 * squares[:, None] * (self.solution.factors**2).mean(axis=0)
-        w[:] = (mass + self._penalties[1])[:, None]
-        b[:] = mass + self._penalties[2]
+        w[:] = (weight_of_item + self._penalties[1])[:, None]
+        b[:] = weight_of_item + self._penalties[2]
         return out
 
-    def fit(self) -> tuple[ViewMap, Solution, Minimum]:
+    def fit(self) -> tuple[ViewMap, ItemParameters, Minimum]:
         """Minimise the objective from :meth:`start`.
 
         Returns:

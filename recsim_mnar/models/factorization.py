@@ -150,7 +150,7 @@ class Objective:
         self.values = ratings.values[order]
         self.weights = weights[order] / (ratings.n_users * ratings.n_items)
         self.stride = -(-form.rank // 4) * 4  # rounded up to a multiple of 4
-        # Where V, W, a and b end in the vector; c is the entry behind b.
+        # Ends of V, W, a and b in the vector; c is the entry behind b.
         self._end_v = self.n_users * self.stride
         self._end_w = self._end_v + self.n_items * self.stride
         self._end_a = self._end_w + self.n_users
@@ -169,7 +169,7 @@ class Objective:
     def __call__(self, x: Floats, gradient: Floats) -> float:
         """Return the objective at parameters ``x`` (size,), and write its gradient to ``gradient`` (size,)."""
         from recsim_mnar.kernels import _vectors_kernel
-        from recsim_mnar.models import _factorization_kernel as k
+        from recsim_mnar.models import _factorization_kernel as factorization
 
         form = self.form
         gradient[self._end_w :] = 0.0
@@ -185,7 +185,7 @@ class Objective:
         smoothing = -1.0  # the kernel's flag for the squared error
         if form.loss == "mae":
             smoothing = form.smoothing
-        value += k.loss_and_gradient(
+        value += factorization.loss_and_gradient(
             self.starts,
             self.items,
             self.values,
@@ -238,17 +238,17 @@ class Objective:
         Half the curvature in a user's factor is the sum of the user's weights times the items' mean squared factor,
         plus the penalty; the same holds with users and items exchanged. The mean squared factor is approximated by
         sd / (2 sqrt(d)), sd the ratings' standard deviation, as if both sides had equally large factors that explain a
-        quarter of the variance.
-        Users' and items' sums of weights differ a hundredfold, which makes L-BFGS slow without scaling.
+        quarter of the variance. Without this scaling L-BFGS is slow: users' and items' sums of weights differ a
+        hundredfold.
         """
         out = np.zeros(self.size)
         v, w, a, b = self.parts(out)
         form = self.form
         by_user = np.bincount(self.users, self.weights, self.n_users)
         by_item = np.bincount(self.items, self.weights, self.n_items)
-        square = 0.5 * float(self.values.std()) / math.sqrt(max(form.rank, 1))
-        v[:] = (by_user * square + form.penalty)[:, None]
-        w[:] = (by_item * square + form.penalty)[:, None]
+        mean_square = 0.5 * float(self.values.std()) / math.sqrt(max(form.rank, 1))
+        v[:] = (by_user * mean_square + form.penalty)[:, None]
+        w[:] = (by_item * mean_square + form.penalty)[:, None]
         offset_penalty = 0.0
         if form.biases == "regularised":
             offset_penalty = form.penalty
@@ -357,7 +357,7 @@ def fold_in(
         v: (n, d) user factors.
         a: (n,) user offsets.
     """
-    from recsim_mnar.models import _factorization_kernel as k
+    from recsim_mnar.models import _factorization_kernel as factorization
 
     order = np.argsort(ratings.users, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(ratings.users, minlength=ratings.n_users))])
@@ -369,8 +369,8 @@ def fold_in(
     values = ratings.values.copy()
     if bias_penalty is None:
         bias_penalty = penalty
-    work = np.empty((d + 3, d + 1))
-    k.solve_rows(
+    work = np.empty((d + 3, d + 1))  # scratch for the normal equations of one user
+    factorization.solve_rows(
         starts,
         items,
         values,

@@ -17,7 +17,7 @@ from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.design import Levels
 from recsim_mnar.studies.paired import LEAST, Mean, Share
-from recsim_mnar.studies.result import Always, Row, Study, percent, sized
+from recsim_mnar.studies.result import Always, Row, Study, percent, title_with_users
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """Colour class by outcome of a protocol's pick."""
@@ -127,7 +127,7 @@ def _cell_columns(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[li
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "protocol": sized,
+    "protocol": title_with_users,
     "catalogues": lambda row: str(row["catalogues"]),
     "decides": lambda row: _format_share(row, row["decides"]),
     "picks the best": lambda row: _format_share(row, row["best"]),

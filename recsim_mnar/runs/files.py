@@ -56,7 +56,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        # Libraries' errors may lack a file name, or have the temporary one. One with another name is about that file.
+        # Libraries' errors may lack a file name or have the temporary one, and then get the target's. An error with
+        # any other name is about that file.
         if temporary is None or error.filename in (None, str(temporary), temporary):
             raise _of_file(error, target) from error
         raise
@@ -79,7 +80,7 @@ def is_temporary(path: Path) -> bool:
 
 def _of_file(error: OSError, path: Path) -> OSError:
     """Return the same error with the name of the file that it is about, ``path``."""
-    reason = str(error).partition("\n")[0]
+    reason = str(error).partition("\n")[0]  # the first line, for errors without a number
     if error.errno:
         reason = os.strerror(error.errno)
     return OSError(error.errno or errno.EIO, reason, str(path))

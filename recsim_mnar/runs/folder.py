@@ -32,9 +32,9 @@ from recsim_mnar.runs.receipts import (
 LOCK = ".lock"
 SIMULATION, REPLAY, STUDY = MANIFESTS = ("simulation.json", "replay.json", "study.json")
 """Names of manifests: the settings of a run that can be resumed."""
-_OURS = (LOCK, UNFINISHED)
+_TEMPORARY_NAMES = (LOCK, UNFINISHED)
 """Files of a folder that is being filled, or whose run was killed."""
-_LONGEST = 60
+_LONGEST_QUOTED = 60
 """Characters of a value that a refusal quotes."""
 
 
@@ -72,16 +72,17 @@ class RunFolder:
             UserError: it is a file, has other contents, cannot be created or written, or another process fills it; or
                 it is a link in a folder that is being filled.
         """
-        place = os.path.realpath(folder)
-        outer = _filled.get() or {}
-        if place in outer:  # a nested block on the same folder, which the outer block has locked
-            yield outer[place]
+        real_path = os.path.realpath(folder)
+        outer = _being_filled.get() or {}
+        if real_path in outer:  # a nested block on the same folder, which the outer block has locked
+            yield outer[real_path]
             return
         folder = path_of(folder)
         if os.path.realpath(folder.parent) in outer:  # a folder in one that is being filled
             refuse_link(folder)
-        with _made(folder, what), _locked(folder, what):
-            continues = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX)))
+        with _created(folder, what), _locked_for_block(folder, what):
+            holds_run = any((folder / name).exists() for name in (*MANIFESTS, INDEX))
+            continues = keep_others or (resume and holds_run)
             if not continues:
                 _refuse_occupied(folder, what)
             if not keep_others:
@@ -89,7 +90,7 @@ class RunFolder:
             run_folder = cls(folder)
             if continues:
                 run_folder.index = Index.of(folder)
-            before = _filled.set({**outer, place: run_folder})
+            token = _being_filled.set({**outer, real_path: run_folder})
             try:
                 yield run_folder
                 run_folder._finish()
@@ -97,7 +98,7 @@ class RunFolder:
                 run_folder._clean_up()
                 raise
             finally:
-                _filled.reset(before)
+                _being_filled.reset(token)
 
     # ---------------------------------------------------------------------------------------------------- settings
 
@@ -143,6 +144,7 @@ class RunFolder:
         if made is None:
             made = digest_of(settings)
         has_receipts = self.index.made == made
+        # The index has the versions of this very run, if it has any; otherwise the manifest says them.
         versions: Any = self.index.made_with
         earlier = read_json(path)
         if not isinstance(earlier, dict):
@@ -174,7 +176,7 @@ class RunFolder:
         receipt = self.index.receipts.get(name)
         if receipt is not None and receipt.fits(self.path):
             return receipt
-        self.index.receipts.pop(name, None)
+        self.index.receipts.pop(name, None)  # so that no index vouches for the damaged file
         return None
 
     @contextlib.contextmanager
@@ -242,22 +244,22 @@ class RunFolder:
         """After a failure, remove the manifests and the unfinished index if the folder has no other files."""
         if self._began:
             manifests = {UNFINISHED, *self.index.receipts.keys() & {*MANIFESTS}}
-            if all(path.name in manifests for path in _strangers_in(self.path)):
+            if all(path.name in manifests for path in _contents_of(self.path)):
                 for name in manifests:
                     (self.path / name).unlink(missing_ok=True)
 
 
-_filled: contextvars.ContextVar[dict[str, RunFolder] | None] = contextvars.ContextVar("filled", default=None)
+_being_filled: contextvars.ContextVar[dict[str, RunFolder] | None] = contextvars.ContextVar("filled", default=None)
 """Folders that this thread fills at the moment, by real path, so that nested blocks do not lock a folder twice."""
 
 
 def is_filled_here(folder: Path) -> bool:
     """Return True within a block that fills this folder."""
-    return os.path.realpath(folder) in (_filled.get() or {})
+    return os.path.realpath(folder) in (_being_filled.get() or {})
 
 
 @contextlib.contextmanager
-def _made(folder: Path, what: str) -> Iterator[None]:
+def _created(folder: Path, what: str) -> Iterator[None]:
     """Create the folder for the block; if the block fails, remove the folders created here that are empty.
 
     Raises:
@@ -281,7 +283,7 @@ def _made(folder: Path, what: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(folder: Path, what: str) -> Iterator[None]:
+def _locked_for_block(folder: Path, what: str) -> Iterator[None]:
     """Lock the folder within the block; a lock file that a killed process left does not matter.
 
     Args:
@@ -324,12 +326,12 @@ def _remove_temporaries(folder: Path) -> None:
                 path.unlink()
 
 
-def _strangers_in(folder: Path) -> list[Path]:
+def _contents_of(folder: Path) -> list[Path]:
     """List the contents of a folder, except the files that exist only while it is filled."""
-    return [path for path in folder.iterdir() if path.name not in _OURS and not is_temporary(path)]
+    return [path for path in folder.iterdir() if path.name not in _TEMPORARY_NAMES and not is_temporary(path)]
 
 
-def foreign_in(folder: Path, names: Collection[str]) -> str | None:
+def describe_foreign_file(folder: Path, names: Collection[str]) -> str | None:
     """Describe the first file of a folder that a command has not written, or that was changed since.
 
     Args:
@@ -341,7 +343,7 @@ def foreign_in(folder: Path, names: Collection[str]) -> str | None:
     """
     contents = []
     if folder.is_dir():
-        contents = sorted({path.name for path in _strangers_in(folder)} - {INDEX})
+        contents = sorted({path.name for path in _contents_of(folder)} - {INDEX})
     receipts = Index.of(folder).receipts
     for name in contents:
         if name not in names or name not in receipts:
@@ -353,7 +355,7 @@ def foreign_in(folder: Path, names: Collection[str]) -> str | None:
 
 def _refuse_occupied(folder: Path, what: str) -> None:
     """Raise UserError if ``folder`` is not empty; ``what`` is its name in the message."""
-    if not _strangers_in(folder):
+    if not _contents_of(folder):
         return
     hint = ""
     if any((folder / name).exists() for name in MANIFESTS):
@@ -361,8 +363,11 @@ def _refuse_occupied(folder: Path, what: str) -> None:
     raise UserError(f"{what} {folder} exists and is not empty: name another folder, or remove it first{hint}")
 
 
-def new_folder(out: str | Path | None, kind: str) -> Path:
-    """Return the folder ``out``, or a new one under ``./runs`` named after ``kind`` and the time."""
+def output_path(out: str | Path | None, kind: str) -> Path:
+    """Return the path of the folder to write: ``out``, or a free name under ``./runs`` made of ``kind`` and the time.
+
+    The folder is not created.
+    """
     if out is not None:
         return Path(out)
     first_choice = Path("runs") / time.strftime(f"{kind}-%Y%m%d-%H%M%S")
@@ -411,6 +416,6 @@ def differences(before: Any, now: Any, path: str = "") -> list[str]:
     if path.startswith("code."):  # the values are digests, which nobody wants to read
         return [f"the code of {path.removeprefix('code.')}"]
     texts = [json.dumps(before), json.dumps(now)]
-    if max(map(len, texts)) > _LONGEST:
+    if max(map(len, texts)) > _LONGEST_QUOTED:
         return [path]
     return [f"{path} ({texts[0]} there, {texts[1]} here)"]

@@ -31,7 +31,10 @@ _NO_PART = ("cli", "testing", "export", "report", "installation.py")
 
 @functools.cache
 def _made_with() -> dict[str, str]:
-    """Compute :func:`made_with` once per process; callers must not change the shared result."""
+    """Return versions of Python, the package and its libraries, the digest of the sources, and the kind of machine.
+
+    They are read once per process, and callers must not change the shared result.
+    """
     from recsim_mnar._version import __version__
 
     versions = {
@@ -48,7 +51,7 @@ def _made_with() -> dict[str, str]:
 
 
 def made_with() -> dict[str, str]:
-    """Return the versions of the package, its sources and the libraries, and the kind of machine."""
+    """Return versions of the package, Python and the libraries, the digest of the sources, and the kind of machine."""
     return dict(_made_with())
 
 
@@ -237,7 +240,7 @@ class Index:
                 return index
         except _NO_RECEIPTS:
             pass
-        # A damaged index of this package still has most of these words; another program's index has hardly any.
+        # A damaged index of this package still has most of these words; another program's index has one at most.
         is_ours = sum(word in raw for word in (FORMAT.encode(), b'"made_with"', b'"sha256"', b'"files"')) >= 2
         if is_ours or not raw or name != INDEX:
             raise DamagedIndexError(

@@ -59,8 +59,8 @@ class Result(TypedDict):
     log: Mapping[str, float]
 
 
-class Took(TypedDict):
-    """Wall time of a task.
+class WallTimes(TypedDict):
+    """Wall times of a task and of its records.
 
     Attributes:
         seconds: seconds of the whole task.
@@ -199,7 +199,7 @@ class Design:
             for levels in self.all_levels():
                 named = named_levels(levels)
                 setup_of_cell = at_levels(setup, self._settings_of(levels))
-                cells.append(Cell(label=_label(name, named), name=name, setup=setup_of_cell, levels=named))
+                cells.append(Cell(label=_label_of_cell(name, named), name=name, setup=setup_of_cell, levels=named))
         return cells
 
     def seed_of(self, catalogue: int) -> int:
@@ -238,7 +238,7 @@ class Task:
         """Name of the task, from which its files are named."""
         return f"{self.cell.label}-{self.catalogue:03d}"
 
-    def run(self, *, keep_raw: bool = False) -> tuple[Result, Took, RawResults | None]:
+    def run(self, *, keep_raw: bool = False) -> tuple[Result, WallTimes, RawResults | None]:
         """Run the comparison.
 
         Args:
@@ -246,7 +246,7 @@ class Task:
 
         Returns:
             result: the result, the same bytes on any machine.
-            took: wall time of the task and of its records.
+            wall_times: wall time of the task and of its records.
             raw: rows behind each mean; None without ``keep_raw``.
         """
         began = time.perf_counter()
@@ -264,11 +264,11 @@ class Task:
             "judgements": [j.to_dict() for j in comparison.judgements],
             "log": plain(log_counts(comparison.log)),
         }
-        took: Took = {
+        wall_times: WallTimes = {
             "seconds": round(time.perf_counter() - began, 3),
             "records": [round(r.seconds, 4) for r in comparison.records],
         }
-        return result, took, raw
+        return result, wall_times, raw
 
 
 def named_levels(levels: Levels) -> Levels:
@@ -298,16 +298,20 @@ def at_levels(setup: Setup, levels: Mapping[str, Any]) -> Setup:
             settings.update(level)
         else:
             settings[factor] = level
-    # The world comes first, since options depend on it; options of agents come last, since they are appended to the
-    # agents' specifications. The sort is stable.
-    ordered = sorted(settings, key=lambda name: name not in _SETUP_FIELDS)
-    ordered = sorted(ordered, key=lambda name: "." in str(ALIASES.get(name, name)))
-    for name in ordered:
-        setup = _at_level(setup, ALIASES.get(name, name), settings[name])
+
+    def order(name: str) -> tuple[bool, bool]:
+        """Sort fields of the setup first, since options depend on the world, and options of agents last.
+
+        The latter are appended to specifications, which other settings replace.
+        """
+        return "." in str(ALIASES.get(name, name)), name not in _SETUP_FIELDS
+
+    for name in sorted(settings, key=order):
+        setup = _with_factor(setup, ALIASES.get(name, name), settings[name])
     return setup
 
 
-def _at_level(setup: Setup, factor: str, level: Any) -> Setup:
+def _with_factor(setup: Setup, factor: str, level: Any) -> Setup:
     """Return a setup with one factor set: a field, an agent's option, an option of the comparison, or a parameter.
 
     Raises:
@@ -357,7 +361,7 @@ def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, l
     return replace(setup, specs={**setup.specs, agent: spec})
 
 
-def _label(name: str, levels: Mapping[str, Any]) -> str:
+def _label_of_cell(name: str, levels: Mapping[str, Any]) -> str:
     """Return a cell's label, which file names can hold.
 
     It depends neither on other levels in the design nor on the order of the factors. Where characters are replaced or
@@ -393,7 +397,7 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
     Raises:
         UserError: a key is unknown, or a value has the wrong type.
     """
-    values = _known_keys(table, "a world of a study", Setup)
+    values = _with_known_keys(table, "a world of a study", Setup)
     for name in ("params", "options", "specs"):
         if name in values and not isinstance(values[name], Mapping):
             raise UserError(f"{name} must be a table of names and values, got {values[name]!r}")
@@ -444,7 +448,7 @@ def design_of_table(table: Any) -> Design:
     Raises:
         UserError: ``table`` is no table or has an unknown key, or the design cannot be run.
     """
-    return Design(**_known_keys(table, "design", Design))
+    return Design(**_with_known_keys(table, "design", Design))
 
 
 def _fields(kind: type[Any]) -> list[str]:
@@ -452,7 +456,7 @@ def _fields(kind: type[Any]) -> list[str]:
     return [field.name for field in fields(kind)]
 
 
-def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
+def _with_known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
     """Return a table as a dictionary, after checking that its keys are fields of a dataclass.
 
     Args:

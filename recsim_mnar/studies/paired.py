@@ -174,28 +174,28 @@ def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, fl
     """
     from scipy import stats
 
-    gaps = pairs[:, 0] - pairs[:, 1]
+    differences = pairs[:, 0] - pairs[:, 1]
     numbers = {
-        "n": len(gaps),
-        "n_above": int((gaps > 0.0).sum()),
-        "n_below": int((gaps < 0.0).sum()),
-        "difference": float(gaps.mean()),
+        "n": len(differences),
+        "n_above": int((differences > 0.0).sum()),
+        "n_below": int((differences < 0.0).sum()),
+        "difference": float(differences.mean()),
     }
-    if len(gaps) < LEAST:
+    if len(differences) < LEAST:
         return {**numbers, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
-    low, high = bounded_interval(gaps, bound, level)
-    if np.ptp(gaps) > 0.0:
-        p_t = float(stats.ttest_1samp(gaps, 0.0).pvalue)
+    low, high = bounded_interval(differences, bound, level)
+    if np.ptp(differences) > 0.0:
+        p_t = float(stats.ttest_1samp(differences, 0.0).pvalue)
     else:  # constant differences have no standard error: 1 if they are all 0, else 0
-        p_t = float(np.all(gaps == 0.0))
-    if np.any(gaps != 0.0):
-        p_wilcoxon = float(stats.wilcoxon(gaps).pvalue)
+        p_t = float(np.all(differences == 0.0))
+    if np.any(differences != 0.0):
+        p_wilcoxon = float(stats.wilcoxon(differences).pvalue)
     else:
         p_wilcoxon = 1.0
     return {**numbers, "low": low, "high": high, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
 
 
-def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, float]:
+def bounded_interval(differences: Floats, bound: float, level: float) -> tuple[float, float]:
     """Return an interval of the mean of bounded differences.
 
     The mean is that of the gains (positive parts) less that of the losses (negative parts). Each has its own interval
@@ -203,22 +203,24 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     recovery (Zou & Donner 2008), which keeps the skewness of both. Student's interval covers less than its level.
 
     Args:
-        gaps: (n,) differences.
+        differences: (n,) differences.
         bound: largest possible absolute difference.
         level: nominal coverage.
 
     Returns:
         low, high: ends within [-bound, bound]; NaN if all differences are 0.
     """
-    largest = float(np.abs(gaps).max())
+    largest = float(np.abs(differences).max())
     if largest == 0.0:
         return math.nan, math.nan
     # Where all differences have one sign, the interval of the other part assumes one unseen value of the size
     # ``scale``: three standard deviations, but no larger than the largest difference. With a smaller one, intervals of
     # rare and large differences cover less than their level.
-    scale = min(3.0 * float(gaps.std(ddof=1)), largest) or largest
-    gains = np.maximum(gaps, 0.0) / scale
-    losses = np.maximum(-gaps, 0.0) / scale
+    scale = min(3.0 * float(differences.std(ddof=1)), largest)
+    if scale == 0.0:  # all differences are the same
+        scale = largest
+    gains = np.maximum(differences, 0.0) / scale
+    losses = np.maximum(-differences, 0.0) / scale
     gain, gain_low, gain_high = positive_mean_interval(gains, level)
     loss, loss_low, loss_high = positive_mean_interval(losses, level)
     spread = float(gains.std() * losses.std())
@@ -226,12 +228,12 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
         correlation = float(np.mean((gains - gain) * (losses - loss))) / spread
     else:
         correlation = 0.0
-    below = _recovered(gain - gain_low, loss_high - loss, correlation)
-    above = _recovered(gain_high - gain, loss - loss_low, correlation)
+    below = _distance_of_limit(gain - gain_low, loss_high - loss, correlation)
+    above = _distance_of_limit(gain_high - gain, loss - loss_low, correlation)
     return max(scale * (gain - loss - below), -bound), min(scale * (gain - loss + above), bound)
 
 
-def _recovered(first: float, second: float, correlation: float) -> float:
+def _distance_of_limit(first: float, second: float, correlation: float) -> float:
     """Return the distance of a difference's limit from the difference (Zou & Donner 2008).
 
     Args:
@@ -276,16 +278,18 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
         return value, 0.0, math.inf
     variance = float(x.var()) / n * small_sample_factor(n, level)
     if value > 0.0:
-        step = float(x.var(ddof=1)) / value
+        event_size = float(x.var(ddof=1)) / value
     else:
-        step = 1.0
-    return value, *positive_limits(value, Spread(variance, 0.0, step / n, min(step, value) / n), level)
+        event_size = 1.0
+    # The event that is missing at the lower end is no larger than the mean itself.
+    spread = Spread(variance, 0.0, event_size / n, min(event_size, value) / n)
+    return value, *positive_limits(value, spread, level)
 
 
 def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
     """Return the mean of independent bounded numbers, with an interval within the bounds.
 
-    Numbers are mapped to [0, 1], for which :func:`recsim_mnar.protocols.records.user_mean_interval` is made.
+    Numbers are mapped to [0, 1], as :func:`recsim_mnar.protocols.records.user_mean_interval` requires.
 
     Args:
         values: (n,) numbers; those that rounding puts outside the range count as its ends.

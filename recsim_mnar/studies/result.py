@@ -27,7 +27,7 @@ from recsim_mnar.protocols.records import (
     two_digits,
 )
 from recsim_mnar.runs.files import path_of, replacing
-from recsim_mnar.studies.design import Levels, Result, Took
+from recsim_mnar.studies.design import Levels, Result, WallTimes
 from recsim_mnar.studies.paired import BOUNDS, Mean, Share, mean, paired_table, share, steps_from_first
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ class Study:
 
     settings: Mapping[str, Any]
     results: Sequence[Result]
-    seconds: Mapping[str, Took] = field(default_factory=dict)
+    seconds: Mapping[str, WallTimes] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: str | Path) -> Study:
@@ -184,19 +184,20 @@ class Study:
         """
         import pandas as pd
 
-        rows = [row for r in self.results for row in self._rows_of(r)]
+        rows = [row for r in self.results for row in self._rows_of_frame(r)]
         # A factor may be the world or the preset itself.
         columns = [*self.factors, "world", "preset", "catalogue", "seed", *TIDY]
         frame = pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
         return frame.astype(TIDY_TYPES)
 
-    def _rows_of(self, result: Result) -> list[Mapping[str, Any]]:
+    def _rows_of_frame(self, result: Result) -> list[Mapping[str, Any]]:
         """Return the rows of :meth:`frame` for one result; ``seconds`` is None where the task has no times."""
         about = {**_cell_columns(result), "catalogue": result["catalogue"], "seed": result["seed"]}
         times = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}")
         seconds = [] if times is None else times["records"]
         rows = tidy_rows(result["records"], result["judgements"])
-        return [{**about, **row, "seconds": took} for row, took in itertools.zip_longest(rows, seconds[: len(rows)])]
+        # zip_longest fills in None for rows without a time.
+        return [{**about, **row, "seconds": time} for row, time in itertools.zip_longest(rows, seconds[: len(rows)])]
 
     def judgements(self) -> list[Judged]:
         """Return every judgement with its cell, levels and catalogue."""
@@ -223,7 +224,10 @@ class Study:
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
             targets.setdefault(j["study"], set()).add(j["target"])
         users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
-        return [_summarised(rows, level, users, len(targets[study]) == 1) for (study, *_), rows in groups.items()]
+        return [
+            _summarise(judged, level, users, one_target=len(targets[study]) == 1)
+            for (study, *_), judged in groups.items()
+        ]
 
     def always(self, level: float = 0.95) -> list[Always]:
         """Find the agent with the least mean cost if it is picked in every catalogue, in hindsight.
@@ -244,7 +248,9 @@ class Study:
             cell = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
             for name in (*self.factors, "world"):
                 if len(cell):
-                    cell = cell[cell[name] == j["levels"].get(name, cell[name].iloc[0])]
+                    # A judgement's levels lack the world unless it is a factor: the first row's is taken.
+                    level_of_cell = j["levels"].get(name, cell[name].iloc[0])
+                    cell = cell[cell[name] == level_of_cell]
             costs = cell.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
             if costs.empty:
                 continue
@@ -271,7 +277,7 @@ class Study:
         names = self._grouping(by)
         cells = {r["cell"]: _cell_columns(r) for r in self.results}
         groups: dict[tuple[Any, ...], list[Judged]] = {}
-        for j in self._of(protocol):
+        for j in self._judgements_on(protocol):
             if j["cost_share"] is not None:
                 groups.setdefault(tuple(cells[j["study"]][name] for name in names), []).append(j)
         rows = []
@@ -281,7 +287,7 @@ class Study:
                 rows.append((*levels, severity, len(costs) / len(judged), sum(costs) / len(costs)))
         return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
-    def _of(self, protocol: str) -> list[Judged]:
+    def _judgements_on(self, protocol: str) -> list[Judged]:
         """Return the judgements on one metric of a protocol, the first one if it has several.
 
         Args:
@@ -314,7 +320,7 @@ class Study:
                 raise UserError(f"the study has no factor {name!r}; {nearest(name, columns)}")
         return names
 
-    def _outcomes(self, judgements: Sequence[Judged], of: str) -> pd.DataFrame:
+    def _table_of_values(self, judgements: Sequence[Judged], of: str) -> pd.DataFrame:
         """Tabulate the costs or rank correlations of judgements; those without a value are left out.
 
         Args:
@@ -373,7 +379,7 @@ class Study:
         if of == "cost":
             limits = {"least": 0.0, "largest": _largest_cost(judged[0])}
         rows = []
-        for group, outcomes in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
+        for group, outcomes in self._table_of_values(judged, of).groupby(names, sort=False, dropna=False):
             values = outcomes.groupby("catalogue", sort=False)["value"].mean()
             rows.append({**dict(zip(names, group, strict=True)), **mean(values.tolist(), level, **limits)})
         return pd.DataFrame(rows, columns=[*names, "mean", "low", "high", "n"])
@@ -403,8 +409,8 @@ class Study:
             (1979).
         """
         names = self._grouping(by)
-        of_first = self._outcomes(self._of(first), of)
-        of_second = self._outcomes(self._of(second), of)
+        of_first = self._table_of_values(self._judgements_on(first), of)
+        of_second = self._table_of_values(self._judgements_on(second), of)
         units = [name for name in of_first.columns if name not in ("title", "value")]
         pairs = of_first.rename(columns={"value": "first"}).merge(
             of_second.rename(columns={"value": "second"}), on=units
@@ -442,12 +448,12 @@ class Study:
         """
         factors = self._grouping(factor)
         names = self._grouping(by)
-        values = self._outcomes(self._of(protocol), of)
+        values = self._table_of_values(self._judgements_on(protocol), of)
         title = values["title"].iloc[0]
         units = [name for name in values.columns if name not in ("title", "value")]
         bound = BOUNDS[of]
         if minus is not None:
-            other = self._outcomes(self._of(minus), of)
+            other = self._table_of_values(self._judgements_on(minus), of)
             title = f"{title} - {other['title'].iloc[0]}"
             both = values.merge(other, on=units, suffixes=("", "_minus"))
             values = both.assign(value=both["value"] - both["value_minus"])
@@ -455,7 +461,8 @@ class Study:
         for step in factors:
             values = steps_from_first(values[[*units, "value"]], step)
         # Each further factor is a difference of differences, whose largest possible value is twice as large.
-        frame = paired_table(values, [*factors, *names], bound * 2.0 ** (len(factors) - 1), level)
+        bound *= 2.0 ** (len(factors) - 1)
+        frame = paired_table(values, [*factors, *names], bound, level)
         frame.insert(0, "protocol", title)
         return frame
 
@@ -482,9 +489,9 @@ class Study:
                 "protocol": row["title"],
                 "decides": f"{decided} of {n}",
                 "right where it decides": right_if_decided,
-                "loss there (%)": _loss(row["cost_decided"]),
+                "loss there (%)": _format_cost(row["cost_decided"]),
                 "right if it always decides": f"{right} of {n}",
-                "loss then (%)": _loss(row["cost_share"]),
+                "loss then (%)": _format_cost(row["cost_share"]),
             }
             rows.append(cells)
         table: str = pd.DataFrame(rows, dtype=str).to_latex(index=False, escape=True)
@@ -513,7 +520,7 @@ class Study:
 
     def sentences(self) -> list[str]:
         """Describe each row of the summary in a sentence."""
-        return [_sentence(row) for row in self.summary()]
+        return [_describe(row) for row in self.summary()]
 
 
 def _cell_columns(result: Result) -> Levels:
@@ -529,7 +536,7 @@ def _largest_cost(judgement: Judged) -> float | None:
     return None
 
 
-def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
+def _summarise(rows: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
     """Summarise the judgements on one ranking over catalogues.
 
     Args:
@@ -579,10 +586,10 @@ def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | 
     }
 
 
-def _sentence(row: Row) -> str:
+def _describe(row: Row) -> str:
     """Describe a row of the summary: how often the picks are best, what they cost, and how often it should abstain."""
     n = row["catalogues"]
-    sentence = f"{sized(row)} picks the best agent in {row['best']['count']} of {n} catalogues"
+    sentence = f"{title_with_users(row)} picks the best agent in {row['best']['count']} of {n} catalogues"
     if not row["one_target"]:
         sentence = f"{row['target']}, {sentence}"
     for words, count in (("a tie with it", row["indistinguishable"]), ("a worse one", row["costs"])):
@@ -601,7 +608,7 @@ def _sentence(row: Row) -> str:
     return sentence
 
 
-def sized(row: Row) -> str:
+def title_with_users(row: Row) -> str:
     """Return the title of a row of the summary; for an A/B test with the number of users per arm."""
     users = row["users_per_arm"]
     if users is None:
@@ -617,7 +624,7 @@ def percent(share: Mean) -> str:
     return f"{value}%"
 
 
-def _loss(share: Mean) -> str:
+def _format_cost(share: Mean) -> str:
     """Format a mean cost as :func:`percent` does, without the signs %; "--" without a mean."""
     if share["mean"] is None:
         return "--"
@@ -706,13 +713,14 @@ def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, *, scale: fl
         levels = list(dict.fromkeys(means[factor]))
     series = list(means.groupby("title", sort=False))
     for place, (title, points) in enumerate(series):
+        # Protocols of one level are drawn side by side.
         shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
-        at = [shift] * len(points)
+        x = [shift] * len(points)
         if factor is not None:
-            at = [levels.index(level) + shift for level in points[factor]]
+            x = [levels.index(level) + shift for level in points[factor]]
         colour = f"C{place}"
-        axes.plot(at, scale * points["mean"], "o", color=colour, label=title)
-        axes.vlines(at, scale * points["low"].astype(float), scale * points["high"].astype(float), color=colour)
+        axes.plot(x, scale * points["mean"], "o", color=colour, label=title)
+        axes.vlines(x, scale * points["low"].astype(float), scale * points["high"].astype(float), color=colour)
     room = max(_LEAST_ROOM, _ROOM // (len(levels) * panels))
     axes.set_xticks(range(len(levels)), [textwrap.fill(str(level), room) for level in levels], fontsize="small")
     axes.set_xlabel(factor or "")

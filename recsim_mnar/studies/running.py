@@ -19,7 +19,7 @@ from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies.design import Design, Result, Task, Took, design_of_table
+from recsim_mnar.studies.design import Design, Result, Task, WallTimes, design_of_table
 from recsim_mnar.studies.result import Study
 
 __all__ = ["TASKS", "processes", "run_study"]
@@ -62,16 +62,16 @@ def run_study(
     for cell in cells:
         cell.setup.resolved()  # raises for a cell that cannot be run, before any comparison begins
     if folder is None:
-        return _run(design.tasks(), manifest, None, executor, report, save_raw=False)
+        return _run_missing(design.tasks(), manifest, None, executor, report, save_raw=False)
     with RunFolder.fill(path_of(folder), resume=resume, what="--out") as into:
-        _begin(into, manifest)
-        study = _run(design.tasks(), manifest, into, executor, report, save_raw=save_raw)
+        _begin_study(into, manifest)
+        study = _run_missing(design.tasks(), manifest, into, executor, report, save_raw=save_raw)
         with into.recording(TABLE) as path:
             _write_table(study, path)
     return study
 
 
-def _run(
+def _run_missing(
     tasks: list[Task],
     manifest: Mapping[str, Any],
     into: RunFolder | None,
@@ -91,32 +91,35 @@ def _run(
         save_raw: whether to write the rows behind each mean.
     """
     results: dict[str, Result] = {}
-    seconds: dict[str, Took] = {}
+    seconds: dict[str, WallTimes] = {}
     if into is not None:
-        results = {t.label: earlier for t in tasks if (earlier := _earlier_result(into, t, save_raw)) is not None}
+        for task in tasks:
+            earlier = _earlier_result(into, task, save_raw)
+            if earlier is not None:
+                results[task.label] = earlier
         seconds = _earlier_seconds(into)
     missing = [t for t in tasks if t.label not in results]
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
-    numeric = _numeric_factors(tasks)
+    numeric = _factors_with_numbers(tasks)
     advance = counted(len(missing), "comparisons")
-    for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
-        seconds[task.label] = took
+    for done, (task, (result, wall_times, raw)) in enumerate(_run_each(missing, executor, save_raw), start=1):
+        seconds[task.label] = wall_times
         results[task.label] = result
         if into is not None:
             if raw is not None:
                 (into.path / RAW).mkdir(exist_ok=True)
-                with into.recording(_raw_name(task)) as path:
-                    write_parquet(_with_cell(raw.table(), result, numeric), path)
-            into.write_json(_name(task), result)
-            # Read back from the file, as after an interruption: both give the same study, down to the types.
-            results[task.label] = json.loads((into.path / _name(task)).read_text())
+                with into.recording(_raw_file(task)) as path:
+                    write_parquet(_with_columns_of_cell(raw.table(), result, numeric), path)
+            into.write_json(_result_file(task), result)
+            # Read back from the file, as a resumed run does: so both give the same study, down to the types.
+            results[task.label] = json.loads((into.path / _result_file(task)).read_text())
         report(f"{task.label} done, {done} of {len(missing)}")
         advance(1)
     return Study(manifest, [results[t.label] for t in tasks], seconds)
 
 
-def _with_cell(table: Any, result: Result, numeric: Collection[str]) -> Any:
+def _with_columns_of_cell(table: Any, result: Result, numeric: Collection[str]) -> Any:
     """Prepend the columns of a task to its raw results: levels, catalogue and seed, the same in every row.
 
     Args:
@@ -143,7 +146,7 @@ def _with_cell(table: Any, result: Result, numeric: Collection[str]) -> Any:
     return table
 
 
-def _numeric_factors(tasks: Sequence[Task]) -> set[str]:
+def _factors_with_numbers(tasks: Sequence[Task]) -> set[str]:
     """Return the names of the factors whose levels are all numbers."""
     all_levels = [task.cell.levels for task in tasks]
     text = {name for levels in all_levels for name, level in levels.items() if not _is_number(level)}
@@ -173,7 +176,7 @@ def write_parquet(table: Any, path: Path) -> None:
         pq.write_table(table, temporary)
 
 
-def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
+def _earlier_seconds(into: RunFolder) -> dict[str, WallTimes]:
     """Read the wall times of earlier tasks, by label; empty if the file is missing or damaged.
 
     Damage is no error: ``timings.json`` has no receipt, and no result depends on it.
@@ -201,16 +204,15 @@ def _earlier_result(into: RunFolder, task: Task, save_raw: bool) -> Result | Non
     Returns:
         The result; None if a file is missing or incomplete, or is of another task.
     """
-    if into.whole(_name(task)) is None or (save_raw and into.whole(_raw_name(task)) is None):
+    if into.whole(_result_file(task)) is None or (save_raw and into.whole(_raw_file(task)) is None):
         return None
-    result: Result = json.loads((into.path / _name(task)).read_text())
-    same = (result["cell"], result["catalogue"], result["seed"]) == (task.cell.label, task.catalogue, task.seed)
-    if same:
-        return result
-    return None
+    result: Result = json.loads((into.path / _result_file(task)).read_text())
+    if (result["cell"], result["catalogue"], result["seed"]) != (task.cell.label, task.catalogue, task.seed):
+        return None
+    return result
 
 
-def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> Iterator[tuple[Task, Any]]:
+def _run_each(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> Iterator[tuple[Task, Any]]:
     """Yield each task with what :meth:`Task.run` returns, in the order in which tasks end.
 
     Args:
@@ -252,27 +254,28 @@ def _run_elsewhere(task: Task, keep_raw: bool) -> Any:
         raise UserError(f"{task.label}: {own_code}") from error
 
 
-def _name(task: Task) -> str:
+def _result_file(task: Task) -> str:
     return f"{TASKS}/{task.label}.json"
 
 
-def _raw_name(task: Task) -> str:
+def _raw_file(task: Task) -> str:
     return f"{RAW}/{task.label}.parquet"
 
 
-def _begin(into: RunFolder, manifest: Mapping[str, Any]) -> None:
+def _begin_study(into: RunFolder, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a study to its folder.
 
     Raises:
         UserError: the folder holds a study that is not part of this one.
     """
     manifest_with_code = {**manifest, "code": origin_named(manifest["cells"])}
+    # Results depend on the seeds and on their own cell, so that a study may gain cells and catalogues.
     made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})
-    into.refuse_other_run(STUDY, manifest_with_code, made=made, alike=functools.partial(_common, into.path))
+    into.refuse_other_run(STUDY, manifest_with_code, made=made, alike=functools.partial(_comparable_parts, into.path))
     into.begin_run(STUDY, manifest_with_code, made)
 
 
-def _common(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
+def _comparable_parts(folder: Path, before: Any, now: Any) -> tuple[Any, Any]:
     """Return the parts of two manifests that must be equal for the earlier study to be extended.
 
     Further cells and catalogues do not change earlier ones, so these are left out.
@@ -280,34 +283,35 @@ def _common(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
     Args:
         folder: folder of the study, for messages.
         before: manifest in the folder.
-        wanted: manifest of the study to run.
+        now: manifest of the study to run.
 
     Returns:
         part of ``before``: None if it is no manifest of a study.
-        part of ``wanted``: for the cells and the code that ``before`` has.
+        part of ``now``: for the cells and the code that ``before`` has.
 
     Raises:
         UserError: the earlier study has cells or catalogues that this one does not have.
     """
     cells = before.get("cells")
     if not isinstance(cells, dict) or not isinstance(before.get("catalogues"), int):
-        return None, wanted
-    missing = [label for label in cells if label not in wanted["cells"]]
+        return None, now
+    missing = [label for label in cells if label not in now["cells"]]
     if missing:
         raise UserError(
             f"cannot resume: {folder} holds a study with the cell {missing[0]}, which is not asked for: ask for its "
             "cells too, or name another folder"
         )
-    if wanted["catalogues"] < before["catalogues"]:
+    if now["catalogues"] < before["catalogues"]:
         raise UserError(
             f"cannot resume: {folder} holds a study of {before['catalogues']} catalogues, of which "
-            f"{wanted['catalogues']} are asked for: ask for at least as many, or name another folder"
+            f"{now['catalogues']} are asked for: ask for at least as many, or name another folder"
         )
     code = before.get("code", {})
-    there = {name: before.get(name) for name in ("first_seed", "seed")}
-    here = {name: wanted[name] for name in ("first_seed", "seed")}
-    return {**there, "cells": cells, "code": code}, {
-        **here,
-        "cells": {label: wanted["cells"][label] for label in cells},
-        "code": {name: digest for name, digest in wanted["code"].items() if name in code},
+    part_before = {"first_seed": before.get("first_seed"), "seed": before.get("seed"), "cells": cells, "code": code}
+    part_now = {
+        "first_seed": now["first_seed"],
+        "seed": now["seed"],
+        "cells": {label: now["cells"][label] for label in cells},
+        "code": {name: digest for name, digest in now["code"].items() if name in code},
     }
+    return part_before, part_now

@@ -21,7 +21,7 @@ import pytest
 from recsim_mnar import MachineError, UserError, estimate_file
 from recsim_mnar.cli.options import checked_file, writing
 from recsim_mnar.errors import is_of_the_machine
-from recsim_mnar.runs.folder import foreign_in
+from recsim_mnar.runs.folder import describe_foreign_file
 from twins.commands import run
 from twins.json_schema import breaches
 
@@ -344,7 +344,7 @@ def test_files_are_there_before_a_line_is_printed(shop, tmp_path):
     done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{words} | true"], cwd=tmp_path, check=False)
     assert done.returncode == 141
     assert json.loads((tmp_path / "a.json").read_text())
-    assert foreign_in(tmp_path / "page", ("report.html", "results.json")) == ""
+    assert describe_foreign_file(tmp_path / "page", ("report.html", "results.json")) == ""
 
 
 def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
@@ -357,7 +357,7 @@ def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
     assert "or replace the results with --overwrite" in err
     assert run(capsys, *asked, *STATED, "--overwrite")[0] == 0
     assert (out / "results.json").read_bytes() != before
-    assert foreign_in(out, ("report.html", "results.json")) == ""
+    assert describe_foreign_file(out, ("report.html", "results.json")) == ""
 
     before = (out / "results.json").read_bytes()
     assert run(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")[0] == 2

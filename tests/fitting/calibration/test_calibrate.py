@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from recsim_mnar.cli import cli
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
-from recsim_mnar.fitting.members import interval, rows_of, transitions_of
+from recsim_mnar.fitting.members import interval, transition_probabilities, transitions_of
 from recsim_mnar.fitting.viewing import fit_views
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
@@ -102,7 +102,7 @@ def test_drawn_transitions_have_the_posteriors_moments(log):
     """Dirichlet: a mean of 400 draws is within four standard errors."""
     found = transitions_of(log)
     alpha = found.organic + 0.5
-    draws = np.array([rows_of(found, 5, i)["p_leave_organic"] for i in range(400)])
+    draws = np.array([transition_probabilities(found, 5, i)["p_leave_organic"] for i in range(400)])
     mean = alpha[2] / alpha.sum()
     sd = np.sqrt(mean * (1 - mean) / (alpha.sum() + 1))
     assert abs(draws.mean() - mean) < 4 * sd / 20

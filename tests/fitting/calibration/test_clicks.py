@@ -9,7 +9,7 @@ from scipy.stats import multivariate_normal
 from recsim_mnar import rng
 from recsim_mnar.fitting import clicks as module
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.fitting.clicks import PRIORS, Posterior, Recommended, link_of, outside
+from recsim_mnar.fitting.clicks import PRIORS, Posterior, Recommended, link_of, why_rate_is_impossible
 from recsim_mnar.fitting.members import rate_on_log
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation import simulate
@@ -49,11 +49,11 @@ def test_links_are_the_worlds_and_slopes_their_derivatives(link):
 
 
 def test_a_link_is_refused_where_its_range_excludes_the_rate():
-    assert "between 0.00448 and 0.0293, the log's is 0.3" in outside("recogym", 0.3, 0.01)
-    assert not outside("recogym", 0.032, 0.001)
-    assert outside("recogym", 0.034, 0.001)
-    assert outside("recogym", 0.001, 0.0002)
-    assert not outside("logistic", 0.9, 0.001)
+    assert "between 0.00448 and 0.0293, the log's is 0.3" in why_rate_is_impossible("recogym", 0.3, 0.01)
+    assert not why_rate_is_impossible("recogym", 0.032, 0.001)
+    assert why_rate_is_impossible("recogym", 0.034, 0.001)
+    assert why_rate_is_impossible("recogym", 0.001, 0.0002)
+    assert not why_rate_is_impossible("logistic", 0.9, 0.001)
 
 
 def test_a_log_that_is_clicked_much_gets_the_link_that_can(clicked_much):
@@ -111,7 +111,7 @@ def test_the_spread_of_items_is_known_as_well_as_their_number_says(spread):
     assert abs(mine - mean) < 0.2 * sd
     assert my_sd == pytest.approx(sd, rel=0.1)
     drawn = [
-        np.log(fit._drawn_cell(u).spreads[1])
+        np.log(fit._draw_spreads(u).spreads[1])
         for u in rng.uniforms(1, rng.Stream.BOOTSTRAP, np.arange(900), 0).reshape(-1, 3)
     ]
     assert np.mean(drawn) == pytest.approx(mean, abs=4 * sd / np.sqrt(300))
@@ -149,7 +149,7 @@ def test_the_evidence_is_at_a_mode(link, monkeypatch):
         kept["theta"], kept["step"], kept["cell"] = self.theta.copy(), self.step, self.likeliest
         kept["fit"] = self
 
-    monkeypatch.setattr(Posterior, "_move_to_mean", look)
+    monkeypatch.setattr(Posterior, "_move_to_posterior_mean", look)
     calibrate_world(log_of(world), ensemble=0, assume={"click_link": link})
     fit, theta, cell = kept["fit"], kept["theta"], kept["cell"]
     assert kept["step"] < 0.1
@@ -167,7 +167,7 @@ def test_the_evidence_is_at_a_mode(link, monkeypatch):
 
 
 def test_a_fit_that_reaches_no_mode_is_refused(clicked_much, monkeypatch):
-    monkeypatch.setattr(module, "_STEPS", 1)
+    monkeypatch.setattr(module, "_MOST_STEPS", 1)
     with refused("did not reach a mode"):
         calibrate_world(clicked_much, ensemble=0)
 

@@ -13,7 +13,7 @@ from recsim_mnar.cli import cli
 from recsim_mnar.fitting import calibration
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
 from recsim_mnar.fitting.members import transitions_of
-from recsim_mnar.fitting.positions import Places, decisions_of, examination, slates_of
+from recsim_mnar.fitting.positions import SlateFit, decisions_of, examination, slates_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policies import registry
@@ -254,7 +254,7 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
 @pytest.mark.slow
 def test_of_a_long_log_whole_slates_are_taken(explored, fitted, monkeypatch):
     """A stride over rows could take the same place of each slate."""
-    monkeypatch.setattr(calibration, "_MOST_SHOWN", len(slates_of(explored)))
+    monkeypatch.setattr(calibration, "_MOST_RECOMMENDATIONS", len(slates_of(explored)))
     fewer = calibrate_world(explored, seed=1, ensemble=0)
     of_all, of_some = (each.facts["click_rate_of_log"] for each in (fitted, fewer))
     assert of_some[0] != of_all[0]
@@ -286,7 +286,7 @@ def test_what_is_assumed(explored):
     }
     assert found.params.clicks == "one"
     rows = slates_of(explored)
-    assert Places.of(explored, rows, 12, {"user_model": "independent"}).exponent == 0.0
+    assert SlateFit.of(explored, rows, 12, {"user_model": "independent"}).exponent == 0.0
     with refused("the log's slates have 4 items: leave it out"):
         calibrate_world(explored, assume={"slate_size": 3})
     with refused("position or independent users"):
@@ -295,13 +295,13 @@ def test_what_is_assumed(explored):
 
 def test_clicks_are_one_where_no_slate_has_two():
     log = log_of("random", 60, clicks="one")
-    places = Places.of(log, slates_of(log), 12, {})
+    places = SlateFit.of(log, slates_of(log), 12, {})
     assert places.clicks == "one"
     few = log.select(log["user"] < 1)  # and all its clicks but those of the first place of the first slate are gone
     few = few.with_column(
         "reward", np.where(few.is_bandit & (np.arange(len(few)) > slates_of(few)[0, 0]), 0.0, few["reward"])
     )
-    assert Places.of(few, slates_of(few), 12, {}).clicks is None
+    assert SlateFit.of(few, slates_of(few), 12, {}).clicks is None
 
 
 @pytest.mark.slow

@@ -14,18 +14,18 @@ from recsim_mnar.fitting.viewing import (
     FittedViews,
     ViewCounts,
     ViewModel,
-    expected,
+    count_pairs_of_views,
+    expected_ratios,
     far_lags,
     fit_views,
     interests_of,
     match_popularity,
-    resemblance,
     shares_of,
 )
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.catalogue import checked_catalogue
 
-resemblances = FittedViews.resemblances
+observed_ratios = FittedViews.observed_ratios
 
 
 @pytest.mark.verify
@@ -39,8 +39,8 @@ def test_expected_resemblance_is_that_of_simulated_users(drift):
     user, item = columns["user"].astype(np.int64), columns["item"].astype(np.int64)
     lengths = np.bincount(user)
     view_counts = ViewCounts(lengths, np.zeros(20), False, far_lags(lengths))
-    sums, pairs = resemblance(user, item, view_counts.far)
-    for column, value in enumerate(expected(catalogue.item_factors, catalogue.item_offsets, view_counts, drift)):
+    sums, pairs = count_pairs_of_views(user, item, view_counts.far)
+    for column, value in enumerate(expected_ratios(catalogue.item_factors, catalogue.item_offsets, view_counts, drift)):
         mean = sums[:, column].sum() / pairs[:, column].sum()
         error = np.sqrt(((sums[:, column] - mean * pairs[:, column]) ** 2).sum()) / pairs[:, column].sum()
         assert abs(mean - value) < 4 * error, (column, mean, value, error)
@@ -48,7 +48,7 @@ def test_expected_resemblance_is_that_of_simulated_users(drift):
 
 def test_resemblance_by_hand():
     user, item = np.array([0, 0, 0, 1, 1]), np.array([4, 4, 7, 7, 7])
-    sums, pairs = resemblance(user, item, ())
+    sums, pairs = count_pairs_of_views(user, item, ())
     assert sums.tolist() == [[1.0, 0.0], [1.0, 0.0]]
     assert pairs.tolist() == [[3.0, 0.0], [1.0, 0.0]]
 

@@ -8,7 +8,7 @@ import pytest
 from recsim_mnar import make_world
 from recsim_mnar.cli import cli
 from recsim_mnar.fitting import validation
-from recsim_mnar.fitting.validation import ShownPolicy, validate_world
+from recsim_mnar.fitting.validation import LoggingPolicy, validate_world
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner
@@ -128,7 +128,9 @@ def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     assert validate_world(made, log, same_items=True).not_valid_for == []
     shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
     blind = FeaturePolicy(N_ITEMS, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)))
-    monkeypatch.setattr(validation, "shown_in", lambda *asked, **more: ShownPolicy(blind, True, "", {"how": "shares"}))
+    monkeypatch.setattr(
+        validation, "choose_logging_policy", lambda *asked, **more: LoggingPolicy(blind, True, "", {"how": "shares"})
+    )
     found = validate_world(made, log, same_items=True)
     assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 

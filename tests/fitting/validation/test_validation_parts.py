@@ -10,14 +10,14 @@ from recsim_mnar.fitting.checks import (
     SCALED,
     SHARES,
     Check,
-    Columns,
     Groups,
+    Statistic,
     auc,
-    compared,
     cross_validated_auc,
     graded,
+    permutation_test,
 )
-from recsim_mnar.fitting.statistics import TABLE, Material, UserRows
+from recsim_mnar.fitting.statistics import TABLE, Population, UserRows
 from recsim_mnar.log import Log
 
 
@@ -52,9 +52,9 @@ def test_lives_of_a_small_log():
 
 def test_columns_of_a_small_log():
     """Each row of the table on three users, by hand."""
-    m = Material.of([UserRows.of(small_log(), 4)], same_items=True)
+    m = Population.of([UserRows.of(small_log(), 4)], same_items=True)
     assert m.items is None  # too few users for directions
-    columns = {row.name: row.columns(m) for row in TABLE}
+    columns = {row.name: row.compute(m) for row in TABLE}
     assert columns["co-occurrence"] is columns["ratings given"] is columns["drift"] is None
 
     def headline(name):
@@ -74,7 +74,7 @@ def columns(sums, distance):
 
     values = (lambda g: np.cumsum(shares(g), axis=1)) if distance == CUMULATIVE else shares
     names = [str(i) for i in range(sums.shape[1])]
-    return Columns(sums, values, distance, lambda g: shares(g)[:, 0], names, "entry", {})
+    return Statistic(sums, values, distance, lambda g: shares(g)[:, 0], names, "entry", {})
 
 
 def twin(sums, first, distance):
@@ -97,7 +97,7 @@ def test_p_is_that_of_the_definition(distance):
     assert (labels.sum(axis=1) == 20).all()
     values = [twin(sums[20:], row, distance) for row in labels]
     expected = sum(value >= values[0] - 1e-12 for value in values) / len(values)
-    assert compared(columns(sums, distance), groups)["p"] == pytest.approx(expected)
+    assert permutation_test(columns(sums, distance), groups)["p"] == pytest.approx(expected)
 
 
 @pytest.mark.slow
@@ -110,7 +110,7 @@ def test_false_alarms_are_as_rare_as_said(distance):
     for seed in range(120):
         sums = rng.poisson(rng.gamma(1.0, 3.0, (50, 1)) * np.array([3.0, 2.0, 1.0, 0.5])) + 0.0
         sums[:, 0] += 0.1
-        hits += compared(columns(sums, distance), Groups(0, 20, 30, seed=seed, draws=99))["p"] <= 0.1
+        hits += permutation_test(columns(sums, distance), Groups(0, 20, 30, seed=seed, draws=99))["p"] <= 0.1
     assert hits <= 12 + 4 * np.sqrt(120 * 0.1 * 0.9)
 
 
@@ -129,7 +129,7 @@ def test_false_alarms_of_the_classifier_are_as_rare_as_said():
 def test_a_difference_is_found():
     rng = np.random.default_rng(6)
     sums = np.vstack([rng.poisson([5, 3, 2], (80, 3)), rng.poisson([2, 3, 5], (60, 3))]).astype(float)
-    found = compared(columns(sums, SCALED), Groups(40, 40, 60, seed=1, draws=199))
+    found = permutation_test(columns(sums, SCALED), Groups(40, 40, 60, seed=1, draws=199))
     assert found["p"] == pytest.approx(1 / 200)
     assert found["chance"] < found["visible"] < found["distance"]
     picture = found["picture"]
@@ -137,7 +137,7 @@ def test_a_difference_is_found():
         low < real < high for low, real, high in zip(picture["low"], picture["real"], picture["high"], strict=True)
     )
     # A world that carries the error of its fit must be further away.
-    assert compared(columns(sums, SCALED), Groups(40, 40, 60, 1, 1e6, 199))["p"] > 0.5
+    assert permutation_test(columns(sums, SCALED), Groups(40, 40, 60, 1, 1e6, 199))["p"] > 0.5
 
 
 def check(p, distance, visible=0.05):
