@@ -297,11 +297,11 @@ class Platforms(Runner):
     """Runner on whole platforms: a step is a campaign, and a value is the accepted recommendations per user."""
 
     world: PlatformWorld
-    unit = "platform"
-    step = "campaign"
-    earns = "acceptances"
-    measured = 2_000
-    learns_from = "what the users of a platform hold on the day of each campaign"
+    unit_noun = "platform"
+    step_noun = "campaign"
+    reward_noun = "acceptances"
+    reference_units = 2_000
+    log_description = "what the users of a platform hold on the day of each campaign"
     references: ClassVar = {
         "oracle": lambda world: ListMaker("oracle", _by_truth),
         "deployed": lambda world: ListMaker("deployed", functools.partial(_by_weights, world.deployed_weights)),
@@ -311,12 +311,12 @@ class Platforms(Runner):
         """Implement :meth:`Runner.log`: the log of one platform under its own recommender."""
         return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
 
-    def random(self) -> Any:
-        """Implement :meth:`Runner.random`."""
+    def random_policy(self) -> Any:
+        """Implement :meth:`Runner.random_policy`."""
         return ListMaker("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
 
-    def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: for a function of the environment's observation, or a learner."""
+    def policy_from_agent(self, agent: Any) -> Any:
+        """Implement :meth:`Runner.policy_from_agent`: for a function of the environment's observation, or a learner."""
         if isinstance(agent, ListMaker):
             return agent
         if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:

@@ -122,7 +122,7 @@ def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Pa
     if recipe.epsilon:
         policy += f" and a share of {recipe.epsilon:g} at random"
     json_output.say(
-        f"{recipe.decisions:,} {runner.step}s of {n_units:,} {runner.unit}s, by {policy}, whose score is "
+        f"{recipe.decisions:,} {runner.step_noun}s of {n_units:,} {runner.unit_noun}s, by {policy}, whose score is "
         f"{recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
     )
     if form == "minari":

@@ -500,9 +500,9 @@ def _task(name: str) -> Description:
     runner = frozen.runner()
     facts: Facts = {
         "world": frozen.world,
-        "horizon": f"{frozen.horizon:,} {runner.step}s per {runner.unit}",
-        f"{runner.unit}s": f"{frozen.users:,}, seed {frozen.seed}",
-        "a learner's log": runner.learns_from,
+        "horizon": f"{frozen.horizon:,} {runner.step_noun}s per {runner.unit_noun}",
+        f"{runner.unit_noun}s": f"{frozen.users:,}, seed {frozen.seed}",
+        "a learner's log": runner.log_description,
         "score 0": f"random: {_earned(frozen.random)}",
         "score 1": f"{frozen.reference}: {_earned(frozen.best)}",
         "environment": _environment(frozen),
@@ -527,9 +527,9 @@ def _environment(task: Any) -> str:
 
 def _reference(name: str) -> Description:
     """Describe a reference, which knows the world."""
-    from recsim_mnar.tasks.running import Items
+    from recsim_mnar.tasks.running import DecisionRunner
 
-    references = Items.references
+    references = DecisionRunner.references
     if name not in references:
         raise UserError(f"unknown reference {name!r}; {nearest(name, references)}")
     kind = getattr(references[name], "func", references[name])
