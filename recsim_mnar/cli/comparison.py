@@ -75,7 +75,7 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     json_output.write(content)
     for line in str(result).splitlines():
         json_output.sentence(line)
-    unit = frozen.runner().unit
+    unit = frozen.runner().unit_noun
     for rival in rival_results:
         lead = result.ahead_of(rival)
         json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, {unit} by {unit}.")
