@@ -119,7 +119,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         seed = reset_seed(seed)
         super().reset(seed=seed)
         self._queue.assign_only_lane(seed, user, lambda: int(self.np_random.integers(2**63)))
-        info = self._queue.meet(self._lane)
+        info = self._queue.start_next_user(self._lane)
         features = None
         if self.world.n_user_features:
             features = self._queue.features(self._lane)

@@ -142,7 +142,7 @@ class UserQueue:
         return out
 
     def show_items(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
-        """Show items (n,), or rankings (n, k), in lanes ``which``, and return the transition up to the next decisions."""
+        """Show items (n,), or rankings (n, k), in lanes ``which``, and return the transition to the next decisions."""
         propensities = np.ones(actions.shape)
         if actions.ndim == 1:
             propensities = self._propensities[: len(which)]
