@@ -25,7 +25,7 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import made_by
+from recsim_mnar.simulation.items import world_provenance
 from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written
 from recsim_mnar.tables.files import rows_in, write_table
 from recsim_mnar.tasks.running import Earned, Runner, learner_of
@@ -47,7 +47,7 @@ _SCORES_AT_A_TIME = 1 << 22
 def platform_log(platform: Platform) -> Log:
     """Return the platform's log up to its present day, with its provenance."""
     run_config = {
-        **made_by(platform.world),
+        **world_provenance(platform.world),
         "seed": platform.seed,
         "day": platform.day,
         "campaign_days": [campaign.day for campaign in platform.campaigns],

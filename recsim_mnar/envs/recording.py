@@ -21,7 +21,14 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import observe_events
 from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.policies.rankings import RankingPolicy, as_ranking_policy
-from recsim_mnar.simulation.items import ROUND, decider, described, made_by, online_provenance, provenance
+from recsim_mnar.simulation.items import (
+    ROUND,
+    decider,
+    describe_policy,
+    online_provenance,
+    provenance,
+    world_provenance,
+)
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
@@ -352,7 +359,7 @@ def _keep_seed(seeds: list[int], env: Any) -> None:
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
     """Return the log of a builder, with the environment's world and seeds as its provenance."""
     world = getattr(env.unwrapped, "world", None)
-    provenance = {} if world is None else made_by(world)
+    provenance = {} if world is None else world_provenance(world)
     if len(seeds) == 1:
         provenance["seed"] = seeds[0]
     elif seeds:
@@ -514,7 +521,7 @@ class Recorder:
         self.shape = (self.policy.slate_size,) if isinstance(self.policy, RankingPolicy) else ()
         self.n_users = n_users
         self.seed = seed
-        self._described = described(self.policy)
+        self._described = describe_policy(self.policy)
         learning = learning_of(self.policy)
         self._learns = learning != "nothing"
         self._online = learning == "all users"

@@ -199,7 +199,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     parts = []
     n_shown = np.zeros(world.n_items, np.int64)
     for columns, items, counts in map_shards(
-        functools.partial(_reduced, world.truth_column),
+        functools.partial(_reduce_shard, world.truth_column),
         world,
         policy,
         n_users,
@@ -221,7 +221,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     return Arm(user, decisions, rewards, means, n_shown, time.perf_counter() - began, discounted, slates)
 
 
-def _reduced(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], Ints, Ints]:
+def _reduce_shard(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], Ints, Ints]:
     """Reduce the log of a shard of users to the numbers of an :class:`Arm`.
 
     Args:
@@ -229,16 +229,16 @@ def _reduced(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple
         columns: columns of the shard's log.
 
     Returns:
-        per_user: result of :func:`_per_user`.
+        per_user: result of :func:`_sum_by_user`.
         items: recommended items.
         counts: number of recommendations of each of them.
     """
     counts = np.bincount(columns["action"][columns["event"] == schema.BANDIT])
     items = np.flatnonzero(counts)
-    return _per_user(truth, columns), items, counts[items]
+    return _sum_by_user(truth, columns), items, counts[items]
 
 
-def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+def _sum_by_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """Sum the rows of a log by user.
 
     Returns:
@@ -299,14 +299,14 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
             means.append((DCG, arm.discounted, arm.slates))
         for metric, sums, counts in means:
             interval = ratio_interval(sums, counts, level)
-            details = {"users": n_users, "paired": paired, **judged(len(arm.user), *interval).to_dict()}
+            details = {"users": n_users, "paired": paired, **verdict_on_rate(len(arm.user), *interval).to_dict()}
             key = (world.name, "ab_test", name, metric)
             n = int(arm.decisions.sum())
             records.append(Record.of(*key, interval, level=level, n=n, seconds=arm.seconds, details=details))
     return records
 
 
-def judged(users: int, scale: float, low: float, high: float) -> Verdict:
+def verdict_on_rate(users: int, scale: float, low: float, high: float) -> Verdict:
     """Return the verdict on an arm's rate, or on a difference of rates.
 
     Args:
@@ -316,11 +316,11 @@ def judged(users: int, scale: float, low: float, high: float) -> Verdict:
         high: upper end of the interval.
     """
     findings = few_users(users)
-    findings.append(_wide(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
+    findings.append(_width_finding(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
     return Verdict.of(findings)
 
 
-def _wide(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
+def _width_finding(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
     """Return the finding on an interval's width.
 
     Args:
@@ -431,7 +431,7 @@ def online_arms(
             "runs": runs,
             "lanes": lanes,
             "per_run": means.tolist(),
-            **_judged_runs(runs, value, high - low).to_dict(),
+            **_verdict_on_runs(runs, value, high - low).to_dict(),
         }
         key = (world.name, ONLINE, name, rate_of(world)[0])
         n = int(decisions.sum())
@@ -447,10 +447,10 @@ def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) 
     return float(curve.rewards[-1]) / max(decisions, 1), float(decisions)
 
 
-def _judged_runs(runs: int, value: float, width: float) -> Verdict:
+def _verdict_on_runs(runs: int, value: float, width: float) -> Verdict:
     """Return the verdict on a mean over runs, from their number, the mean, and the width of its interval."""
     limits = (WIDE_OVER_RUNS, USELESS_OVER_RUNS)
-    findings = [_wide(width, value, "rate", limits, "repeat it with more seeds")]
+    findings = [_width_finding(width, value, "rate", limits, "repeat it with more seeds")]
     if runs < LEAST_RUNS:
         few = f"{runs} runs, of which the interval is made"
         findings.append(Finding("few_runs", 1.0, float(runs), few, f"repeat it with at least {LEAST_RUNS} seeds"))

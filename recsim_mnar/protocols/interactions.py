@@ -151,20 +151,20 @@ def compare_interactions(
     facts = facts_of(data)
     unseen = settings.candidates == "unseen" or (settings.candidates == "auto" and not facts["repeats"])
     world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=settings.length)
-    trial = _Trial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
+    trial = _InteractionsTrial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
     trial.n_items = data.n_items
     trial.level = settings.level
     trial.train_log = trial.test_log = data.log
     trial.policies = cast(Any, NoPolicies())
     comparison = judged_comparison(OnInteractions(), chosen, trial)
     comparison.log = None  # it is the user's own file, which is not written again
-    _conclude(comparison, trial, data, facts)
+    _add_conclusion(comparison, trial, data, facts)
     if why_no_split:
         comparison.notes += [why_no_split]
     return comparison
 
 
-def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts) -> None:
+def _add_conclusion(found: Comparison, trial: _InteractionsTrial, data: Interactions, facts: Facts) -> None:
     """Fill in a comparison's conclusion, notes and details, in place of judgements by a truth.
 
     Args:
@@ -195,7 +195,7 @@ def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts
         "candidates": "unseen" if unseen else "all",
         "best": [one.to_dict() for one in ranked],
     }
-    found.hints = alike(found.records)
+    found.hints = agents_with_same_values(found.records)
     found.neutral = frozenset({f"coverage@{k}", f"popularity@{k}"})
 
 
@@ -318,7 +318,7 @@ class OnInteractions(Experiment):
 
 
 @dataclass
-class _Trial(Trial):
+class _InteractionsTrial(Trial):
     """A trial that keeps each user's mean of the ranking metric, for paired tests.
 
     Attributes:
@@ -340,7 +340,7 @@ class _Trial(Trial):
             self.by_user.setdefault(protocol, {})[agent] = means
 
 
-def alike(records: Sequence[Record]) -> list[str]:
+def agents_with_same_values(records: Sequence[Record]) -> list[str]:
     """Describe, in one sentence per group, agents that have the same values in all records."""
     groups: dict[str, list[str]] = {}
     for agent in dict.fromkeys(r.agent for r in records):

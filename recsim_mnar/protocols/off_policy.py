@@ -34,10 +34,10 @@ from recsim_mnar.replays.probabilities import (
     probability_range,
     replay,
     replay_ranking,
+    replay_rounds,
     replay_with_support,
     rounds_of,
     slate_size_of,
-    walk,
 )
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
@@ -83,14 +83,14 @@ def modelled_values(log: Log, policy: Policy, means: Floats) -> Floats:
     first = 0
     for block in blocks_of(log):
         acting = policy.fresh()
-        for rows in walk(block, [acting], rounds_of(block, one_by_one=False)):
+        for rows in replay_rounds(block, [acting], rounds_of(block, one_by_one=False)):
             users = block["user"][rows]
-            values[first + rows] = _expected(acting, users, means[users % FOLDS])
+            values[first + rows] = _mean_under_policy(acting, users, means[users % FOLDS])
         first += len(block["user"])
     return values[log.is_bandit]
 
 
-def _expected(policy: Policy, users: Ints, values: Floats) -> Floats:
+def _mean_under_policy(policy: Policy, users: Ints, values: Floats) -> Floats:
     """Compute the mean of item values under a policy's present distribution for each user.
 
     The distribution is computed only for users whose decision has a probability below 1.
@@ -156,7 +156,7 @@ def of_comparison(settings: Any, *, ranks: bool) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _PolicyEstimates:
     """Estimates of one policy.
 
     Attributes:
@@ -216,9 +216,9 @@ def off_policy(
     for name, policy in policies.items():
         began = time.perf_counter()
         if ranks:
-            judged = _judge_ranking(log, policy, estimators, **common)
+            judged = _estimate_ranking(log, policy, estimators, **common)
         else:
-            judged = _judge_items(log, policy, estimators, on_log=(replayed or {}).get(name), **common)
+            judged = _estimate_items(log, policy, estimators, on_log=(replayed or {}).get(name), **common)
         distributions.append(_distribution(name, judged.weights, clip))
         seconds = (time.perf_counter() - began) / max(len(judged.estimates), 1)
         for estimator, estimate in judged.estimates.items():
@@ -228,7 +228,7 @@ def off_policy(
             if not ranks:
                 details |= _identified(name, estimate)
             how: dict[str, Any] = {"level": level, "n": estimate.n, "seconds": seconds, "details": details}
-            records.append(Record.of(world, "off_policy", name, estimator, _sampling(estimate), **how))
+            records.append(Record.of(world, "off_policy", name, estimator, _sampling_interval(estimate), **how))
     if findings is not None:
         findings["weights"] = distributions
     return records
@@ -241,7 +241,7 @@ def _distribution(name: str, weights: Floats, clip: float) -> dict[str, Any]:
     return tally.distribution(name).to_dict()
 
 
-def _judge_items(
+def _estimate_items(
     log: Log,
     policy: Policy,
     estimators: Sequence[str],
@@ -251,7 +251,7 @@ def _judge_items(
     logging: Policy | None,
     on_log: PolicyOnLog | None,
     executor: Executor | None,
-) -> _Judged:
+) -> _PolicyEstimates:
     """Estimate the value of a policy from a log of single items.
 
     Args:
@@ -294,10 +294,10 @@ def _judge_items(
         scores = decisions.scores(estimator)
         if scores:
             raw[estimator] = {"user": decisions.user, **scores}
-    return _Judged(decisions.weight, estimates, details, raw)
+    return _PolicyEstimates(decisions.weight, estimates, details, raw)
 
 
-def _judge_ranking(
+def _estimate_ranking(
     log: Log,
     policy: Any,
     estimators: Sequence[str],
@@ -306,7 +306,7 @@ def _judge_ranking(
     level: float,
     logging: Any,
     executor: Executor | None,
-) -> _Judged:
+) -> _PolicyEstimates:
     """Estimate the value of a policy from a log of slates.
 
     Values are per item shown. The discounted cumulative gain per slate is estimated, too, by the first estimator that
@@ -340,7 +340,7 @@ def _judge_ranking(
     if dcg_estimator is not None:
         dcg_clip = clip if dcg_estimator in clipped else None
         estimates[DCG] = value(estimators=dcg_estimator, position_weights=DCG, clip=dcg_clip)[dcg_estimator]
-    return _Judged(target["marginal"] / logged["propensity"], estimates)
+    return _PolicyEstimates(target["marginal"] / logged["propensity"], estimates)
 
 
 def _first_with_positions(estimators: Sequence[str]) -> str | None:
@@ -348,7 +348,7 @@ def _first_with_positions(estimators: Sequence[str]) -> str | None:
     return next((estimator for estimator in estimators if ranking_estimator(estimator).weight != "set"), None)
 
 
-def _sampling(estimate: Estimate) -> tuple[float, float, float]:
+def _sampling_interval(estimate: Estimate) -> tuple[float, float, float]:
     """Return value, low and high end of an estimate with its sampling interval, which ignores the bias of clipping.
 
     An end is moved to the value if rounding, or an interval within the range of rewards, excludes the value.

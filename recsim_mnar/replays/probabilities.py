@@ -279,7 +279,7 @@ class Round(NamedTuple):
     left: Rows = _NO_ROWS
 
 
-def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
+def replay_rounds(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
     """Drive policies through the rounds of a log, and yield the rows of decisions before they learn from them."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     policies = list(acting)
@@ -334,7 +334,7 @@ def replay_passes(
         if logging is not None and set(acting) & set(unsupported):
             logger = logging.fresh()
             driven.append(logger)
-        for decisions in walk(rows, driven, rounds_of(rows, one_by_one=one_by_one)):
+        for decisions in replay_rounds(rows, driven, rounds_of(rows, one_by_one=one_by_one)):
             yield decisions, acting, logger
 
 
@@ -588,7 +588,7 @@ def _replay_online(log: Log, policy: Policy) -> Floats:
         )
     acting = {"policy": policy.fresh()}
     collected = ReplayedProbabilities(log, acting)
-    for decisions in walk(log, acting.values(), _logged_rounds(log)):
+    for decisions in replay_rounds(log, acting.values(), _logged_rounds(log)):
         collected.add(decisions, acting)
     replayed = collected.columns["policy"]
     logged = log["propensity"]

@@ -57,7 +57,7 @@ def user_shards(first_user: int, n_users: int, size: int | None = None) -> Itera
         yield first, min(size, stop - first)
 
 
-def together(parts: list[Columns]) -> Columns:
+def concatenate_tables(parts: list[Columns]) -> Columns:
     """Concatenate the rows of tables with the same columns."""
     if len(parts) == 1:
         return parts[0]
