@@ -128,7 +128,7 @@ def simulate(
 
 
 def _concatenate_and_free(parts: list[Columns]) -> Columns:
-    """Concatenate the rows of parts, whose columns are removed one by one: memory peaks at one more column."""
+    """Concatenate the rows of parts column by column, and remove each column from the parts to free its memory."""
     columns = {}
     for name in list(parts[0]):
         columns[name] = np.concatenate([part.pop(name) for part in parts])
@@ -226,7 +226,14 @@ def map_checked_shards(
 ) -> Iterator[T]:
     """Yield ``reduce(columns)`` of shards (first user, number of users) in order, and report progress.
 
-    The arguments are those of :func:`map_shards`, checked and adapted.
+    Args:
+        reduce: function of a shard's columns; an executor runs it in the job that simulates the shard.
+        world: world of the users.
+        policy: result of :func:`as_recommender`.
+        seed: checked seed of the users and of the policy's uniforms.
+        shards: first user and number of users of each shard.
+        executor: executor to spread shards over.
+        keep: True to include the truth column.
     """
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
     results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
@@ -294,7 +301,7 @@ def simulate_shard(
     if isinstance(policy, ShardRecommender):
         return policy.shard(world, seed, first_user, n_users, keep_truth=keep_truth)
     world = decision_world(world, "simulate")
-    in_runs = False
+    in_runs = False  # rankings are always decided one at a time
     if isinstance(policy, Policy):
         if has_fixed_distribution(policy):
             distribution = None
@@ -318,11 +325,17 @@ def simulate_shard(
 
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
-    """Sort columns by user; the rows of each user are in order already, and stay so."""
+    """Sort the rows of a table by user, stably: the rows of each user stay in their order.
+
+    Args:
+        columns: columns with the ids ``first_user .. first_user + n_users - 1`` in ``user``.
+        first_user: lowest id of a user.
+        n_users: number of users.
+    """
     from recsim_mnar.kernels import _vectors_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
-    place = np.zeros(n_users + 1, np.int64)
+    place = np.zeros(n_users + 1, np.int64)  # memory in which the kernel counts the rows of each user
     _vectors_kernel.by_user(columns["user"], first_user, place, index)
     return {name: values[index] for name, values in columns.items()}
 
@@ -438,7 +451,7 @@ def drive(
             transition = lanes.begin(which, np.full(len(which), seed, np.uint64), users)
             transitions.append(transition)
             alive = transition.alive
-            in_log = alive | (np.diff(transition.starts) > 0)
+            in_log = alive | (np.diff(transition.starts) > 0)  # waits for a decision, or had an event
             arrived.append(users[in_log])
             finished.append(users[in_log & ~alive])
             waiting = np.append(waiting, which[alive])

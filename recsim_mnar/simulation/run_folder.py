@@ -144,7 +144,7 @@ def parts_of(into: RunFolder, manifest: str, settings: Mapping[str, Any], n_part
 
 
 def _shares(n_users: int) -> list[tuple[int, int]]:
-    """Return the first user and the number of users of each part of a log."""
+    """Return (first user, number of users) of each part of a log."""
     return list(user_shards(0, n_users, PART_SHARDS * SHARD_USERS))
 
 
@@ -207,7 +207,15 @@ def _make_missing_parts(
 
 
 def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], merge: bool) -> None:
-    """Write the catalogue and, with ``merge``, the truth from the files ``names`` of the parts, which are deleted."""
+    """Write the catalogue and the merged truth of a run.
+
+    Args:
+        into: folder of the run.
+        world: world of the users.
+        config: provenance of the log.
+        names: names of the files with the truth of each part, which are deleted.
+        merge: True to merge these files into one; False if an earlier run has done it.
+    """
     import pyarrow.parquet as pq
 
     if merge:
@@ -351,7 +359,7 @@ def logging_policy(
         if not name:
             named.append(spec)
         if not all(runs_nothing(str(entry)) for entry in named):
-            return None
+            return None  # a log's provenance must not make its reader run code
         if world is None or world.describe() != stated:
             if "catalogue" in stated:
                 return None
