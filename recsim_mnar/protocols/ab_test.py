@@ -210,7 +210,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     ):
         parts.append(columns)
         n_shown[items] += counts
-    # `of_slates` is empty for single items, else it has the discounted gains and the numbers of slates.
+    # `of_slates` has the discounted gains and the numbers of slates; it is empty if single items are shown.
     user, decisions, rewards, means, *of_slates = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(user) < 2:
         raise UserError(
@@ -321,12 +321,12 @@ def verdict_on_rate(users: int, scale: float, low: float, high: float) -> Verdic
 
 
 def _width_finding(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
-    """Return the finding on an interval's width.
+    """Return the finding on an interval's width, whose severity grows with half the width over a value.
 
     Args:
         width: width of the interval.
-        scale: value to which half the width is relative.
-        what: name of that value in the message.
+        scale: value by which half the width is divided.
+        what: name of the value in the message.
         limits: ratios from which the estimate is to be used with caution, and not at all.
         action: advice.
     """
@@ -418,7 +418,7 @@ def online_arms(
     advance = counted(runs * len(policies), "runs")
     for name, policy in policies.items():
         began = time.perf_counter()
-        one_run = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
+        one_run = carrying(_run_online, world, policy, n_users, lanes, in_python=True)
         jobs = (functools.partial(one_run, derive_seed(seed, f"online/{run}")) for run in range(runs))
         outcomes = []
         for outcome in run_in_order(jobs, executor):
@@ -440,7 +440,7 @@ def online_arms(
     return records
 
 
-def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float]:
+def _run_online(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float]:
     """Simulate one run; return its mean reward per decision and its number of decisions."""
     curve = simulate_online(world, policy, n_users, seed, lanes=lanes).curve
     decisions = int(curve.decisions[-1])

@@ -80,9 +80,13 @@ def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4, uns
 
 
 def _split_masks(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Return masks (rows,) of training rows and of held-out views, one pair per part; none for a log without views.
+    """Return masks (rows,) of training rows and of held-out views, one pair per part; [] for a log without views.
 
-    :func:`split_log` describes the arguments.
+    Args:
+        log: log ordered by (user, step).
+        split: ``last``, ``user``, ``time`` or ``rolling``.
+        share: share of the views that is held out.
+        windows: number of parts of ``rolling``.
     """
     organic = ~log.is_bandit
     rows = np.flatnonzero(organic)
@@ -190,9 +194,9 @@ def held_out_ranks(
         if candidates != "all":
             is_candidate[seen_by, seen] = False
         if candidates == "sampled":
-            is_candidate[owner, items] = False  # they are no negatives
+            is_candidate[owner, items] = False  # held-out items are not drawn as negatives
             is_candidate &= _draw_negatives(users, is_candidate, negatives, derive_seed(seed, "negatives"))
-        is_candidate[owner, items] = True
+        is_candidate[owner, items] = True  # held-out items are candidates, also if they were viewed before
         ranks[rows] = _ranks(scores, ties.reshape(scores.shape), is_candidate, owner, items)
     return ranks
 
@@ -391,9 +395,10 @@ class HoldOut(Protocol):
 
 
 def _timed_ranks(name: str, learner: Learner, *, splits: Sequence[Split], **how: Any) -> tuple[list[Ints], float]:
-    """Return an agent's ranks in every split, and the seconds taken; ``how`` are arguments of held_out_ranks."""
+    """Return an agent's ranks (n,) in every split, and the seconds taken; ``how`` are arguments of held_out_ranks."""
     began = time.perf_counter()
-    return [held_out_ranks(name, learner, one, **how) for one in splits], time.perf_counter() - began
+    ranks = [held_out_ranks(name, learner, split, **how) for split in splits]
+    return ranks, time.perf_counter() - began
 
 
 def _summed_by_user(parts: Sequence[tuple[Ints, Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -171,7 +171,7 @@ def _add_conclusion(found: Comparison, trial: _InteractionsTrial, data: Interact
         found: the comparison, which is changed.
         trial: the trial, with each user's mean of the ranking metric.
         data: the interactions.
-        facts: their counts.
+        facts: counts of rows, users, items, repeats and duplicates.
     """
     level = trial.level
     k = trial.settings.length
@@ -387,7 +387,7 @@ def _notes(data: Interactions, facts: Facts, unseen: bool, k: int, records: Sequ
 
     Args:
         data: the interactions.
-        facts: their counts.
+        facts: counts of rows, users, items, repeats and duplicates.
         unseen: True if items that a user has viewed are no candidates.
         k: length of the lists.
         records: records of the protocols.
@@ -439,7 +439,8 @@ class Leaders:
         names: the agents in the order of their means, the largest first; none is significantly worse than another
             agent.
         n_users: number of users.
-        protocol, metric: protocol and metric by which agents are ranked.
+        protocol: protocol by which agents are ranked.
+        metric: metric of the protocol by which agents are ranked.
     """
 
     names: tuple[str, ...]
@@ -478,7 +479,7 @@ def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", m
     order = [names[i] for i in np.argsort(-means, kind="stable")]
     if rivals == 0 or n_users < LEAST_USERS:
         return Leaders(tuple(order), n_users, protocol, metric)
-    quantile = float(stdtrit(n_users - 1, 1.0 - (1.0 - level) / rivals))
+    quantile = float(stdtrit(n_users - 1, 1.0 - (1.0 - level) / rivals))  # Bonferroni over the rivals
     beaten = set()
     for i, name in enumerate(names):
         lead = table - table[i]  # of each agent over this one, user by user

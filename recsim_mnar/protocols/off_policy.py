@@ -107,10 +107,10 @@ def _mean_under_policy(policy: Policy, users: Ints, values: Floats) -> Floats:
     any_uniform = np.full(n, 0.5)  # a decision of probability 1 does not depend on it
     actions, propensities = checked_decisions(policy, policy.act(users, any_uniform), n=n, n_items=n_items)
     out: Floats = values[np.arange(n), actions]
-    random = np.flatnonzero(propensities < 1.0)
-    step = max(1, (1 << 21) // n_items)  # bounds the memory for probabilities
-    for begin in range(0, len(random), step):
-        rows = random[begin : begin + step]
+    stochastic = np.flatnonzero(propensities < 1.0)
+    step = max(1, (1 << 21) // n_items)  # 16 MB of probabilities at a time
+    for begin in range(0, len(stochastic), step):
+        rows = stochastic[begin : begin + step]
         probabilities = checked_distribution(policy, policy.probabilities(users[rows]), n_items, n=len(rows))
         out[rows] = np.einsum("ui,ui->u", probabilities, values[rows])
     return out
@@ -227,8 +227,9 @@ def off_policy(
             details = {**_details(estimate, judged.weights), **judged.details.get(estimator, {})}
             if not ranks:
                 details |= _identified(name, estimate)
-            how: dict[str, Any] = {"level": level, "n": estimate.n, "seconds": seconds, "details": details}
-            records.append(Record.of(world, "off_policy", name, estimator, _sampling_interval(estimate), **how))
+            key = (world, "off_policy", name, estimator)
+            interval = _sampling_interval(estimate)
+            records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
     if findings is not None:
         findings["weights"] = distributions
     return records
@@ -344,7 +345,7 @@ def _estimate_ranking(
 
 
 def _first_with_positions(estimators: Sequence[str]) -> str | None:
-    """Return the first estimator that uses the positions of a slate's items; None without one."""
+    """Return the first estimator that can weight positions, which those for unordered sets cannot; None without one."""
     return next((estimator for estimator in estimators if ranking_estimator(estimator).weight != "set"), None)
 
 
@@ -497,12 +498,12 @@ class OffPolicy(Protocol):
         log = study.log()
         executor = study.executor
         began = time.perf_counter()
-        policies = None
+        on_log = None
         if log.is_bandit.any() and not ranks:
-            policies = policies_on_log(
+            on_log = policies_on_log(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=executor
             )
-        shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
+        shared_seconds = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
         study.findings["clip"] = settings.clip
         records = off_policy(
             log,
@@ -512,19 +513,19 @@ class OffPolicy(Protocol):
             level=study.level,
             world=study.world.name,
             logging=study.logging_policy,
-            replayed=policies,
+            replayed=on_log,
             findings=study.findings,
             executor=executor,
             keep_raw=None if study.raw is None else functools.partial(study.keep_raw, self.name),
         )
-        if policies is None:
+        if on_log is None:
             exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=executor)
         else:
-            exact = {name: on_log.value for name, on_log in policies.items()}
+            exact = {name: result.value for name, result in on_log.items()}
         judged = []
         for record in records:
             details = {**record.details, "value_on_log": exact[record.agent]}
-            judged.append(replace(record, protocol=self.name, seconds=record.seconds + shared, details=details))
+            judged.append(replace(record, protocol=self.name, seconds=record.seconds + shared_seconds, details=details))
         return judged
 
     def title(self, metric: str) -> str:
