@@ -227,9 +227,8 @@ def off_policy(
             details = {**_details(estimate, judged.weights), **judged.details.get(estimator, {})}
             if not ranks:
                 details |= _identified(name, estimate)
-            key = (world, "off_policy", name, estimator)
-            interval = _sampling_interval(estimate)
-            records.append(Record.of(*key, interval, level=level, n=estimate.n, seconds=seconds, details=details))
+            fields: dict[str, Any] = {"level": level, "n": estimate.n, "seconds": seconds, "details": details}
+            records.append(Record.of(world, "off_policy", name, estimator, _sampling_interval(estimate), **fields))
     if findings is not None:
         findings["weights"] = distributions
     return records

@@ -460,9 +460,7 @@ def drive(
             waiting = waiting[np.argsort(lanes.user[waiting])]
             if any(map(len, arrived)):
                 acting.policy.reset(np.concatenate(arrived))
-                show_organic_events(
-                    world, acting.policy, concatenate_tables([transition.columns for transition in transitions])
-                )
+                show_organic_events(world, acting.policy, concatenate_tables([t.columns for t in transitions]))
         if len(waiting):
             users = lanes.user[waiting]
             transition, rewards = _decide(world, acting, lanes, seed, waiting, in_runs)
