@@ -84,9 +84,7 @@ def _examine_installation() -> tuple[list[str], Mapping[str, object], bool]:
 
 
 def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
-    """Examine a file.
-
-    The printed lines and the command to type assume that guessed columns are right; the JSON does not.
+    """Examine a file; the printed lines and the command to type assume that guessed columns are right, JSON does not.
 
     Returns:
         Lines to print, content of the JSON, and True if there is a problem.
@@ -140,8 +138,8 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
             lines += [f"  {fit.line}", f"      {fit.says}"]
         else:
             lines += [f"  not {fit.command}: {fit.says}"]
-    ill = any(problem.level == PROBLEM for problem in examination.problems)
-    return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, ill
+    has_problem = any(problem.level == PROBLEM for problem in examination.problems)
+    return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, has_problem
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:

@@ -367,15 +367,16 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     default = "features" if world.n_user_features else "counts"
     if world.observation is not None:
         default = "own"
-    name, plus, suffix = (kind or default).partition("+")  # "decayed=0.95+features": name, "+", "features"
-    sort, equals, _ = name.partition("=")
-    if sort not in KINDS:
-        raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
-    if (plus or sort == "features") and not world.n_user_features:
+    # "decayed=0.95+features" is the name "decayed", a number, and the suffix "features".
+    rule_text, plus, suffix = (kind or default).partition("+")
+    name, equals, _ = rule_text.partition("=")
+    if name not in KINDS:
+        raise UserError(f"observation={kind!r}: {nearest(name, KINDS)}")
+    if (plus or name == "features") and not world.n_user_features:
         raise UserError(f"observation={kind!r}: features: users of the {world.name} world have none")
-    if sort == "dict" and not (plus or equals):
+    if name == "dict" and not (plus or equals):
         return ByName(world, n_lanes)
-    if sort == "own" and not equals and suffix in ("", "features"):
+    if name == "own" and not equals and suffix in ("", "features"):
         if world.observation is None:
             raise UserError(f"observation={kind!r}: the {world.name} world defines none: set its observation")
         rule: Observation = world.observation

@@ -403,7 +403,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
-    """Step an environment until a recorder has acted on the first users of a seed, and return the recorder's log.
+    """Step an environment until a recorder has acted on users 0 .. n_users - 1 of a seed, and return its log.
 
     Args:
         env: single environment, or vector environment in NEXT_STEP mode.
@@ -423,7 +423,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
     while True:
         ended = lanes.ended
         awake = [lane for lane, info in enumerate(latest) if not ended[lane] and info["user"] < n_users]
-        if not awake and max(recorder.builder.users) >= n_users - 1:
+        if not awake and max(recorder.builder.users) >= n_users - 1:  # the last user has started, and left
             return recorder.log()
         if len(awake) > 1:  # policies get users in ascending order
             awake.sort(key=lambda lane: int(latest[lane]["user"]))

@@ -213,9 +213,9 @@ def compare(
 
 def check_agents(experiment: Experiment, world: World, learners: Mapping[str, Learner]) -> None:
     """Raise UserError for an agent that needs data that the training log of this world's comparison lacks."""
-    holds = _log_holds(experiment, world)
+    contents = _log_contents(experiment, world)
     for name, learner in learners.items():
-        check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
+        check_needs_of_learner(name, learner, contents, f"the training log of the {world.name} world")
 
 
 def check_comparable(n_agents: int, n_items: int) -> None:
@@ -245,11 +245,11 @@ def worlds_for(needs: frozenset[str]) -> list[str] | None:
     if not needs:
         return None
     classes = {name: entry.world_class() for name, entry in WORLDS.items()}
-    contents = {name: _log_holds(experiment_of(world), world) for name, world in classes.items()}
+    contents = {name: _log_contents(experiment_of(world), world) for name, world in classes.items()}
     return [name for name, content in contents.items() if content is None or needs <= content]
 
 
-def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
+def _log_contents(experiment: Experiment, world: Any) -> frozenset[str] | None:
     """Return the kinds of data in the training log of a comparison; None for all kinds."""
     if experiment.log_holds is None:
         return world.log_holds

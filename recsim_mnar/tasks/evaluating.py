@@ -351,21 +351,21 @@ def evaluate(
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
     runner = runners[0]
-    best = None  # on public users the reference's value is frozen with the task
+    reference_rewards = None  # on public users the reference's value is frozen with the task
     if which != "public":
         runs = run_all(seed)
-        best = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
-    lowest = runner.run(runner.random_policy(), n, seed, executor).rewards
+        reference_rewards = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
+    random_rewards = runner.run(runner.random_policy(), n, seed, executor).rewards
     names = "/".join(dict.fromkeys(policy.name for policy in policies))
-    return _evaluation(chosen, names, runs, lowest, best, (which, check_seed(seed), behaviour))
+    return _evaluation(chosen, names, runs, random_rewards, reference_rewards, (which, check_seed(seed), behaviour))
 
 
 def _evaluation(
     chosen: Task,
     agent: str,
     runs: Sequence[Earned],
-    lowest: Floats,
-    best: Floats | None,
+    random_rewards: Floats,
+    reference_rewards: Floats | None,
     users: tuple[str, int, str],
 ) -> Evaluation:
     """Compute the value and the score of an agent, with their intervals, from its runs on the same users.
@@ -374,22 +374,22 @@ def _evaluation(
         chosen: the task.
         agent: name of the agent.
         runs: rewards of each user, one run per training seed.
-        lowest: (n,) rewards of the uniform policy.
-        best: (n,) rewards of the reference; None on the public users, where its value is frozen.
+        random_rewards: (n,) rewards of the uniform policy.
+        reference_rewards: (n,) rewards of the reference; None on the public users, where its value is frozen.
         users: kind of the users, their seed, and the digest of the agent's actions for the public ones.
     """
-    n = len(lowest)
+    n = len(random_rewards)
     room = np.full(n, chosen.best.value - chosen.random.value)
-    if best is not None:
-        room = best - lowest
+    if reference_rewards is not None:
+        room = reference_rewards - random_rewards
 
     def value_and_score(earned: Floats) -> tuple[Known, Known]:
         """Return value and score from the rewards (n,) of users, each with its standard error."""
-        value, slope = _with_control_variate(earned, lowest, chosen.random)
-        if best is None:
+        value, slope = _with_control_variate(earned, random_rewards, chosen.random)
+        if reference_rewards is None:
             score = _frozen_score(value, slope, chosen)
         else:
-            score = _ratio(earned - lowest, room)
+            score = _ratio(earned - random_rewards, room)
         return Known(value.value, math.hypot(value.error, slope * chosen.random.error)), score
 
     earned = np.mean([run.rewards for run in runs], axis=0)
@@ -465,7 +465,7 @@ def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
     return float(stdtrit(freedom, 0.5 + LEVEL / 2)) * math.sqrt(total)
 
 
-def _with_control_variate(earned: Floats, lowest: Floats, random: Known) -> tuple[Known, float]:
+def _with_control_variate(earned: Floats, random_rewards: Floats, random: Known) -> tuple[Known, float]:
     """Correct an agent's mean reward for the sample of users, with the uniform policy's rewards as control variate.
 
     The corrected value is the prediction of a linear regression of the agent's rewards on the uniform policy's, at the
@@ -473,22 +473,22 @@ def _with_control_variate(earned: Floats, lowest: Floats, random: Known) -> tupl
 
     Args:
         earned: (n,) rewards of the agent for each user.
-        lowest: (n,) rewards of the uniform policy for the same users.
+        random_rewards: (n,) rewards of the uniform policy for the same users.
         random: frozen value of the uniform policy.
 
     Returns:
         The corrected value, with its standard error over samples of users.
         The slope of the regression.
     """
-    centred = lowest - lowest.mean()
+    centred = random_rewards - random_rewards.mean()
     sum_of_squares = float(centred @ centred)
-    sample_error = float(lowest.mean()) - random.value  # by which this sample of users deviates from all users
+    sample_error = float(random_rewards.mean()) - random.value  # by which this sample of users deviates from all users
     slope = 0.0
     slope_term = 0.0
     if sum_of_squares > 0.0:  # 0 if the uniform policy earns the same from every user: then there is no correction
         slope = float(centred @ earned) / sum_of_squares
         slope_term = sample_error * sample_error / sum_of_squares
-    residual = earned - slope * lowest
+    residual = earned - slope * random_rewards
     # Standard error of a regression's prediction: two parameters are fitted, hence n - 2 degrees of freedom.
     variance = float(((residual - residual.mean()) ** 2).sum()) / max(len(residual) - 2, 1)
     error = math.sqrt(variance * (1.0 / len(residual) + slope_term))
