@@ -48,7 +48,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             ``features``: the user's features alone. ``own``: the world's own definition. ``dict``: a dictionary with
             ``counts`` and, if the world has features, ``user`` and ``item_features``. None: ``own`` if the world
             defines it, else ``features`` if the world has them, else ``counts``.
-        info: content of ``info`` about events. ``counts`` (default): their numbers, as above. ``views``: the events
+        info: content of ``info`` about events. ``counts`` (default): numbers, ``n_views``. ``views``: the events
             themselves, from which a log can be made: tuples ``views`` and ``view_times``, in the ratings world also
             ``ratings`` and ``observation_propensities``, and ``skipped`` if users left without a decision. ``none``:
             ``info`` is empty.

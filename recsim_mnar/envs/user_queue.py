@@ -208,7 +208,9 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
 
 
 def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
-    """Return a vector environment's ``infos`` with the latest ``size`` events in padded arrays; see :func:`fixed`.
+    """Return a vector environment's ``infos`` with the latest ``size`` events of each lane in padded arrays.
+
+    The padding is -1 for items and 0 for numbers, as in :func:`fixed`.
 
     Args:
         infos: the environment's ``infos``, with an array of tuples and a mask for each key.

@@ -102,7 +102,7 @@ def ranks_of(
         owners: (n,) user of each held-out view, as the index in ``views``; the views of a user are consecutive.
         held: (n,) position of each held-out view in ``views``.
         unseen: True to exclude the items of the user's remaining views from the candidates.
-        ties: one of :data:`TIES`; with "lowest", equal items of a lower index count as above, and none as equal.
+        ties: one of :data:`TIES`; with "lowest", equal items of a lower index count as larger, and none as equal.
         own_rows: True if the policy was fitted on rows of the same users.
 
     Returns:
