@@ -369,14 +369,14 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
         default = "own"
     # "decayed=0.95+features" is the name "decayed", a number, and the suffix "features".
     rule_text, plus, suffix = (kind or default).partition("+")
-    name, equals, _ = rule_text.partition("=")
-    if name not in KINDS:
-        raise UserError(f"observation={kind!r}: {nearest(name, KINDS)}")
-    if (plus or name == "features") and not world.n_user_features:
+    kind_name, equals, _ = rule_text.partition("=")
+    if kind_name not in KINDS:
+        raise UserError(f"observation={kind!r}: {nearest(kind_name, KINDS)}")
+    if (plus or kind_name == "features") and not world.n_user_features:
         raise UserError(f"observation={kind!r}: features: users of the {world.name} world have none")
-    if name == "dict" and not (plus or equals):
+    if kind_name == "dict" and not (plus or equals):
         return ByName(world, n_lanes)
-    if name == "own" and not equals and suffix in ("", "features"):
+    if kind_name == "own" and not equals and suffix in ("", "features"):
         if world.observation is None:
             raise UserError(f"observation={kind!r}: the {world.name} world defines none: set its observation")
         rule: Observation = world.observation
