@@ -10,7 +10,13 @@ from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replays.probabilities import largest_ratio, least_propensity, probability_range, rounds_of, walk
+from recsim_mnar.replays.probabilities import (
+    largest_ratio,
+    least_propensity,
+    probability_range,
+    replay_rounds,
+    rounds_of,
+)
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
 from twins.commands import run
@@ -105,7 +111,7 @@ def test_no_weight_is_above_the_ratio_that_is_known_of_two_kinds(made, which):
         if bound is None:
             continue
         acting, worst = [policy.fresh(), logging.fresh()], 0.0
-        for decisions in walk(log, acting, rounds_of(log, one_by_one=False)):
+        for decisions in replay_rounds(log, acting, rounds_of(log, one_by_one=False)):
             target, logged = (each.probabilities(np.unique(log["user"][decisions])) for each in acting)
             assert np.all(logged[target > 0.0] > 0.0)
             worst = max(worst, float(np.max(target[target > 0.0] / logged[target > 0.0])))

@@ -11,7 +11,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replays.probabilities import replay, replay_with_support, rounds_of, walk
+from recsim_mnar.replays.probabilities import replay, replay_rounds, replay_with_support, rounds_of
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
@@ -31,7 +31,7 @@ def made():
 def twin(log, policy, logging):
     out = np.full(len(log), np.nan)
     both = [policy.fresh(), logging.fresh()]
-    for decisions in walk(log, both, rounds_of(log, one_by_one=False)):
+    for decisions in replay_rounds(log, both, rounds_of(log, one_by_one=False)):
         for row in decisions:
             user = log["user"][row : row + 1]
             never = both[1].probabilities(user)[0] <= 0.0

@@ -25,7 +25,7 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import made_by
+from recsim_mnar.simulation.items import world_provenance
 from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written
 from recsim_mnar.tables.files import rows_in, write_table
 from recsim_mnar.tasks.running import Earned, Runner, learner_of
@@ -47,7 +47,7 @@ _SCORES_AT_A_TIME = 1 << 22
 def platform_log(platform: Platform) -> Log:
     """Return the platform's log up to its present day, with its provenance."""
     run_config = {
-        **made_by(platform.world),
+        **world_provenance(platform.world),
         "seed": platform.seed,
         "day": platform.day,
         "campaign_days": [campaign.day for campaign in platform.campaigns],
@@ -297,11 +297,11 @@ class Platforms(Runner):
     """Runner on whole platforms: a step is a campaign, and a value is the accepted recommendations per user."""
 
     world: PlatformWorld
-    unit = "platform"
-    step = "campaign"
-    earns = "acceptances"
-    measured = 2_000
-    learns_from = "what the users of a platform hold on the day of each campaign"
+    unit_noun = "platform"
+    step_noun = "campaign"
+    reward_noun = "acceptances"
+    reference_units = 2_000
+    log_description = "what the users of a platform hold on the day of each campaign"
     references: ClassVar = {
         "oracle": lambda world: ListMaker("oracle", _by_truth),
         "deployed": lambda world: ListMaker("deployed", functools.partial(_by_weights, world.deployed_weights)),
@@ -311,12 +311,12 @@ class Platforms(Runner):
         """Implement :meth:`Runner.log`: the log of one platform under its own recommender."""
         return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
 
-    def random(self) -> Any:
-        """Implement :meth:`Runner.random`."""
+    def random_policy(self) -> Any:
+        """Implement :meth:`Runner.random_policy`."""
         return ListMaker("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
 
-    def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: for a function of the environment's observation, or a learner."""
+    def policy_from_agent(self, agent: Any) -> Any:
+        """Implement :meth:`Runner.policy_from_agent`: for a function of the environment's observation, or a learner."""
         if isinstance(agent, ListMaker):
             return agent
         if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:

@@ -20,7 +20,7 @@ from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
-from recsim_mnar.simulation.executor import together
+from recsim_mnar.simulation.executor import concatenate_tables
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -312,7 +312,7 @@ class Platform:
                     place=place, added=np.where(is_added, added, np.nan),
                 )
             )  # fmt: skip
-        rows = together(parts)
+        rows = concatenate_tables(parts)
         order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
         rows = {name: values[order] for name, values in rows.items()}
         rows["step"] = steps_within(rows["user"]).astype(np.int32)

@@ -98,16 +98,16 @@ def main(arguments: list[str] | None = None) -> None:
         look_in(os.getcwd())  # a user's own ``module:Class`` may be there
     _accept_any_character()
     interrupts = _watch_interrupts(words)
-    written = sys.stdout
+    stdout_before = sys.stdout
     try:
         status = cli.main(args=words or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         _leave_interrupted(interrupts, words)
-    except SystemExit as left:
+    except SystemExit as exit_request:
         # On a closed pipe, click swallows the error and replaces standard output by a stream that ignores errors.
-        if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
+        if sys.stdout is not stdout_before or isinstance(exit_request.__context__, BrokenPipeError):
             _leave_closed_pipe()
-        own_code = of_own_code(left)
+        own_code = of_own_code(exit_request)
         if own_code is not None:
             _fail(own_code, MISTAKE)
         raise
@@ -165,8 +165,8 @@ def _watch_interrupts(words: list[str]) -> list[int]:
         threading.excepthook = lambda complaint: None  # silence tracebacks of pool threads that are abandoned
         signal.default_int_handler(number, frame)
 
-    def where_lost(unraisable: Any) -> None:
-        """Exit on an interrupt that Python cannot raise, because it came in a compiler's callback or a finaliser."""
+    def exit_if_interrupt(unraisable: Any) -> None:
+        """Exit on a KeyboardInterrupt that Python cannot raise, because it came in a callback or a finaliser."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             _leave_interrupted(seen, words)
         sys.__unraisablehook__(unraisable)
@@ -175,15 +175,17 @@ def _watch_interrupts(words: list[str]) -> list[int]:
         return seen  # only the main thread may set handlers
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored interrupts (nohup) stay ignored
         signal.signal(signal.SIGINT, handler)
-        sys.unraisablehook = where_lost
-    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, leave):  # a program that calls main() keeps its handler
+        sys.unraisablehook = exit_if_interrupt
+    # ``leave`` is the handler of SIGTERM while the package is imported (_start). A program that calls main() keeps a
+    # handler of its own.
+    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, leave):
         signal.signal(signal.SIGTERM, handler)
-        sys.unraisablehook = where_lost
+        sys.unraisablehook = exit_if_interrupt
     return seen
 
 
 def _leave_interrupted(seen: list[int], words: list[str]) -> None:
-    """Report the interrupt and exit at once.
+    """Say how to resume, and exit at once with the status of the first signal.
 
     A normal exit would wait for worker threads. Nothing is lost, because files are renamed only when they are complete.
 
@@ -214,7 +216,10 @@ def _can_resume(words: list[str]) -> bool:
 
 
 def _leave_closed_pipe() -> None:
-    """Exit after a closed output pipe; standard output leads nowhere, so that the flush at exit does not fail again."""
+    """Exit after the reader closed the output pipe.
+
+    Standard output is redirected to the null device, so that Python's flush at exit does not fail again.
+    """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(CLOSED_PIPE)
 

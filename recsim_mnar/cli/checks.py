@@ -84,9 +84,7 @@ def _examine_installation() -> tuple[list[str], Mapping[str, object], bool]:
 
 
 def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
-    """Examine a file.
-
-    The printed lines and the command to type assume that guessed columns are right; the JSON does not.
+    """Examine a file; the printed lines and the command to type assume that guessed columns are right, JSON does not.
 
     Returns:
         Lines to print, content of the JSON, and True if there is a problem.
@@ -140,8 +138,8 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
             lines += [f"  {fit.line}", f"      {fit.says}"]
         else:
             lines += [f"  not {fit.command}: {fit.says}"]
-    ill = any(problem.level == PROBLEM for problem in examination.problems)
-    return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, ill
+    has_problem = any(problem.level == PROBLEM for problem in examination.problems)
+    return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, has_problem
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:
@@ -183,10 +181,12 @@ def _fact_lines(found: Examination) -> Iterator[str]:
 
 
 def _number(value: int | None) -> str:
+    """Format a count; "" if it is unknown."""
     return "" if value is None else f"{value:,}"
 
 
 def _rows(facts: Mapping[str, Any]) -> str:
+    """Describe the number of rows, and their kinds if the log has organic rows or one row per slate."""
     slates = facts["slates"]
     if slates and not slates["columns"] and slates["slates"]:
         return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
@@ -199,6 +199,7 @@ def _rows(facts: Mapping[str, Any]) -> str:
 
 
 def _users(facts: Mapping[str, Any]) -> str:
+    """Describe the number of users and the number of rows of each."""
     if facts["users"] is None:
         return "no column: rows are taken as independent"
     text = f"{facts['users']:,}"
@@ -209,6 +210,7 @@ def _users(facts: Mapping[str, Any]) -> str:
 
 
 def _actions(facts: Mapping[str, Any]) -> str:
+    """Describe how many of the actions were shown; "" without actions."""
     if facts["actions"] is None:
         return ""
     if facts["share_shown"] is None:
@@ -217,6 +219,7 @@ def _actions(facts: Mapping[str, Any]) -> str:
 
 
 def _propensities(facts: Mapping[str, Any] | None) -> str:
+    """Describe the range of propensities and the number of impossible ones; "" without propensities."""
     if facts is None or facts["least"] is None:
         return ""
     return f"{facts['least']:.4g} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"

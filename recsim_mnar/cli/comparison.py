@@ -75,7 +75,7 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     json_output.write(content)
     for line in str(result).splitlines():
         json_output.sentence(line)
-    unit = frozen.runner().unit
+    unit = frozen.runner().unit_noun
     for rival in rival_results:
         lead = result.ahead_of(rival)
         json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, {unit} by {unit}.")
@@ -122,7 +122,7 @@ def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Pa
     if recipe.epsilon:
         policy += f" and a share of {recipe.epsilon:g} at random"
     json_output.say(
-        f"{recipe.decisions:,} {runner.step}s of {n_units:,} {runner.unit}s, by {policy}, whose score is "
+        f"{recipe.decisions:,} {runner.step_noun}s of {n_units:,} {runner.unit_noun}s, by {policy}, whose score is "
         f"{recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
     )
     if form == "minari":
@@ -150,8 +150,9 @@ def _read_evaluation(path: Path, name: str) -> Mapping[str, Any]:
 Report = Callable[[str], None]
 Executor = Callable[..., AbstractContextManager[Any]]
 
-_OF_INTERACTIONS = "user_column item_column time_column drop_missing"
-_OF_A_WORLD = "world preset params references tie logging clip catalogues first_seed resume"
+_INTERACTIONS_OPTIONS = "user_column item_column time_column drop_missing"
+_WORLD_OPTIONS = "world preset params references tie logging clip catalogues first_seed resume"
+"""Options that need ``--interactions``, and options that it excludes."""
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 
@@ -248,18 +249,18 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     arguments = Arguments(**options)
     json_output.check(arguments.interactions)
     if arguments.interactions is not None:
-        arguments.refuse(_OF_A_WORLD, "needs a world: with --interactions there is none")
-        job = functools.partial(_on_interactions, arguments, arguments.interactions)
-        _to_folder(arguments.out, crew, job, json_output)
+        arguments.refuse(_WORLD_OPTIONS, "needs a world: with --interactions there is none")
+        job = functools.partial(_compare_on_interactions, arguments, arguments.interactions)
+        _run_to_folder(arguments.out, crew, job, json_output)
         return
-    arguments.refuse(_OF_INTERACTIONS, "needs --interactions FILE: give that too")
-    arguments, factors = _without_factors(arguments)
+    arguments.refuse(_INTERACTIONS_OPTIONS, "needs --interactions FILE: give that too")
+    arguments, factors = _split_factors(arguments)
     setup = setup_of(arguments)
     if arguments.catalogues is None:
         arguments.refuse("resume first_seed save_raw", "needs a study: give --catalogues too")
         if factors:
             raise UserError(f"{next(iter(factors))} has several levels, which needs a study: give --catalogues too")
-        _to_folder(arguments.out, crew, functools.partial(_in_world, setup, arguments), json_output)
+        _run_to_folder(arguments.out, crew, functools.partial(_compare_in_world, setup, arguments), json_output)
         return
     from recsim_mnar.runs.folder import output_path
     from recsim_mnar.studies import Design
@@ -274,7 +275,7 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         seed=arguments.seed,
     )
     folder = output_path(arguments.out, "study")
-    _study("compare", design, crew, json_output, out=folder, resume=arguments.resume, save_raw=arguments.save_raw)
+    _run_study("compare", design, crew, json_output, out=folder, resume=arguments.resume, save_raw=arguments.save_raw)
 
 
 @click.command(short_help="Repeat comparisons over many catalogues (TOML file).")
@@ -293,14 +294,14 @@ def study(settings: Path, catalogues: int | None, crew: Crew, json_output: JsonO
     design = design_of(settings)
     if catalogues is not None:
         design = replace(design, catalogues=catalogues)
-    _study("study", design, crew, json_output, **options)
+    _run_study("study", design, crew, json_output, **options)
 
 
 _LISTS = ("estimators", "metrics")
 """Options that are lists: a comma in them does not separate levels."""
 
 
-def _without_factors(arguments: Arguments) -> tuple[Arguments, dict[str, list[Any]]]:
+def _split_factors(arguments: Arguments) -> tuple[Arguments, dict[str, list[Any]]]:
     """Find options with several levels, which are factors of a study.
 
     Returns:
@@ -356,9 +357,9 @@ def setup_of(arguments: Arguments) -> Setup:
         world=world,
         preset=arguments.preset,
         params=pairs_of(arguments.params, "--set"),
-        agents=_named(arguments.agents, "--agents"),
-        references=_named(arguments.references, "--references") or (),
-        protocols=_named(arguments.protocols, "--protocols"),
+        agents=_parse_names(arguments.agents, "--agents"),
+        references=_parse_names(arguments.references, "--references") or (),
+        protocols=_parse_names(arguments.protocols, "--protocols"),
         options={**flags, **options},
         tie=arguments.tie or 0.0,
     )
@@ -366,7 +367,7 @@ def setup_of(arguments: Arguments) -> Setup:
     return setup
 
 
-def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
+def _parse_names(text: str | None, flag: str) -> tuple[str, ...] | None:
     """Split names at commas; None if the option is absent."""
     return None if text is None else tuple(names_of(text, flag))
 
@@ -384,7 +385,7 @@ class Job(Protocol):
         """
 
 
-def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) -> None:
+def _run_to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) -> None:
     """Run a comparison, write its folder and print the result.
 
     Args:
@@ -412,7 +413,7 @@ def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) 
     json_output.write(results_of(comparison, folder))
 
 
-def _in_world(
+def _compare_in_world(
     setup: Setup, arguments: Arguments, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
     """Run the comparison of a world; the function is a :class:`Job` once its first two arguments are bound."""
@@ -424,7 +425,7 @@ def _in_world(
         return resolved.run(arguments.seed, executor=pool, report=report), run_config
 
 
-def _study(
+def _run_study(
     command: str, design: Design, crew: Crew, json_output: JsonOutput, *, out: Path, resume: bool, save_raw: bool
 ) -> None:
     """Run a study, write its folder and print the result.
@@ -464,7 +465,7 @@ def _study(
     )
 
 
-def _on_interactions(
+def _compare_on_interactions(
     arguments: Arguments, path: Path, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
     """Run the comparison on a file of interactions; a :class:`Job` once its first two arguments are bound."""
@@ -477,7 +478,7 @@ def _on_interactions(
     from recsim_mnar.studies.running import write_parquet
     from recsim_mnar.tables.values import in_rows
 
-    protocols = _named(arguments.protocols, "--protocols")
+    protocols = _parse_names(arguments.protocols, "--protocols")
     chosen_protocols(protocols, timed=True)  # a mistake is found before the file is read
     settings = InteractionsSettings.from_dict(pairs_of(arguments.options, "--option"))
     agents = names_of(_OWN_DATA_AGENTS if arguments.agents is None else arguments.agents, "--agents")

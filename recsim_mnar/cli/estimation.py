@@ -180,7 +180,7 @@ def estimate(
     `recsim-mnar describe command estimate` lists further options: of slates, of models of one's own, and of gates.
     """
     json_output.check(log, options["target_file"], options["metrics"])
-    _clip_of(options["clip"])  # a mistake is found before the log is read
+    _parse_clip(options["clip"])  # a mistake is found before the log is read
     if overwrite and out is None:
         raise UserError("--overwrite needs --out: the folder whose results are replaced")
     with as_a_file(log) as file:
@@ -196,7 +196,7 @@ def estimate(
     # Whoever reads the printed answer may close the pipe at any moment: all files are written before.
     if not json_output.printed:
         json_output.write(content)
-    _show(answer, plan_command, lead, json_output, every=all_estimators or options["estimators"] is not None)
+    _print_answer(answer, plan_command, lead, json_output, every=all_estimators or options["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if answer.met and require != "better" and any("baseline" in record for record in answer.records):
@@ -225,7 +225,7 @@ def _answer_file(
     """
     try:
         with _gathering(crew) as gather:
-            answer = _answer(source, options, gather, require, keep_rows=keep_rows)
+            answer = _estimate_log(source, options, gather, require, keep_rows=keep_rows)
     except UserError as error:
         if not str(error).startswith("column "):
             raise
@@ -235,7 +235,7 @@ def _answer_file(
     return answer
 
 
-def _show(found: FileAnswer, plan_command: str, lead: str, json_output: JsonOutput, *, every: bool) -> None:
+def _print_answer(found: FileAnswer, plan_command: str, lead: str, json_output: JsonOutput, *, every: bool) -> None:
     """Print an answer: its sentence, the command for an A/B test, tables, findings, notes, and the leading agent.
 
     Args:
@@ -251,8 +251,8 @@ def _show(found: FileAnswer, plan_command: str, lead: str, json_output: JsonOutp
     if plan_command:
         json_output.sentence(f"  {plan_command}")
     records = [record for record in answer.records if record["leads"] or every]
-    _show_records(records, sentence.text, json_output, all_records=answer.records)
-    _show_segments(answer.segments, json_output)
+    _print_records(records, sentence.text, json_output, all_records=answer.records)
+    _print_segments(answer.segments, json_output)
     for refusal in answer.refused:
         json_output.sentence(f"No segments. {refusal}.")
     if sentence.rests:
@@ -298,7 +298,7 @@ def _lifts(sentence: Sentence) -> list[str]:
     return [f"{lift:.3g}%" for lift in lifts]
 
 
-def _plans(source: Path, options: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
+def _plan_tests(source: Path, options: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
     """Plan A/B tests for an answer's lift and its lower end; return [] if there is no lift or no plan is possible."""
     from recsim_mnar.own_log.ab_pilot import Pilot
     from recsim_mnar.own_log.ab_plan import plan_ab
@@ -335,7 +335,9 @@ def records_table(records: Sequence[Record]) -> Table:
     if len(estimators) == 1 and estimators != ["ips"]:
         title += f", estimated by {estimators[0]}"
     amounts = Amounts.of(records)
-    values, intervals = zip(*(cells(record, amounts) for record in records), strict=True)  # texts
+    texts_of_records = [cells(record, amounts) for record in records]
+    values = [value for value, _ in texts_of_records]
+    intervals = [interval for _, interval in texts_of_records]
     names: dict[str, Sequence[str]] = {"policy": [label(record) for record in records]}
     numbers: dict[str, Sequence[str]] = {"value": values}
     if by:
@@ -360,9 +362,10 @@ def records_table(records: Sequence[Record]) -> Table:
         texts = [escape(printable(column[row])) for column in names.values()]
         texts += [column[row] for column in numbers.values()]
         table.add_row(*texts, verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
-    without = [name for name in estimators if name not in known_to_differ()]
-    if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
-        listed = escape(printable(", ".join(without)))
+    without_difference = [name for name in estimators if name not in known_to_differ()]
+    has_baseline = any("baseline" in record for record in records)
+    if without_difference and has_baseline and "assumption" not in first["diagnostics"]:
+        listed = escape(printable(", ".join(without_difference)))
         table.caption = (
             f"No difference from the baseline with {listed}: it is known for {', '.join(known_to_differ())}."
         )
@@ -422,16 +425,16 @@ def _write_page(out: Path, name: Path | str, source: Path, options: Mapping[str,
         records=answer.records,
         lines=[*answer.lines, *map(str, answer.refused)],
         log=WeighedLog.of(answer.log),
-        clip=_clip_of(options["clip"]),
+        clip=_parse_clip(options["clip"]),
         segments=answer.segments,
         stamp=found.stamp,
-        plans=[] if found.of_slates else _plans(source, options, found.sentence),
+        plans=[] if found.of_slates else _plan_tests(source, options, found.sentence),
     )
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value}
     write_estimates(out, estimates, {"command": "estimate", "log": str(name), **made_by})
 
 
-def _show_records(
+def _print_records(
     records: Sequence[Record], sentence: str, json_output: JsonOutput, *, all_records: Sequence[Record]
 ) -> None:
     """Print the table of estimates, then each finding that the sentence omits.
@@ -460,7 +463,7 @@ def _show_records(
             json_output.sentence(reason.line)
 
 
-def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
+def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
     """Print the table of segments (with a baseline, of their differences), a summary, and each finding once."""
     from recsim_mnar.answers.records import segment_lines, segment_reasons
 
@@ -473,7 +476,7 @@ def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
 
 @contextlib.contextmanager
 def _gathering(crew: Crew) -> Iterator[Any]:
-    """Yield a function that reads the parts of a log in parallel; None if no workers are requested."""
+    """Yield a function that reads the parts of a log with the command's workers; None if none are requested."""
     if crew.workers is None and crew.scheduler is None:
         yield None
         return
@@ -484,13 +487,17 @@ def _gathering(crew: Crew) -> Iterator[Any]:
         yield None if pool is None else functools.partial(gather_parts, executor=pool, run_in_order=run_in_order)
 
 
-_STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
+_FACTS_ABOUT_LOG = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
 """Options that state facts about the log."""
-_OF_QUESTION = "target_file on fit_reward_model baseline level q_logged q_target by refute position_weights assumption"
+_QUESTION_OPTIONS = (
+    "target_file on fit_reward_model baseline level q_logged q_target by refute position_weights assumption"
+)
 """Options that a ``Question`` has under the same names."""
 
 
-def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool) -> FileAnswer:
+def _estimate_log(
+    log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
+) -> FileAnswer:
     """Estimate from a log according to the options.
 
     Args:
@@ -504,35 +511,37 @@ def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | N
     from recsim_mnar.own_log.gate import answer_question
 
     if options["agents"] is not None:
-        return _answer_of_agents(log, options, gather, require, keep_rows=keep_rows)
+        return _estimate_agents(log, options, gather, require, keep_rows=keep_rows)
     if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
     names = {name: options[name] for name in ("target", "unsupported")}
     named = {name: [] if text is None else names_of(text, f"--{name}") for name, text in names.items()}
     question = Question(
         named["target"],
-        estimators=_estimators_of(options["estimators"], options["clip"], options["fit_reward_model"]),
-        clip=_clip_of(options["clip"]),
+        estimators=_parse_estimators(options["estimators"], options["clip"], options["fit_reward_model"]),
+        clip=_parse_clip(options["clip"]),
         unsupported=named["unsupported"],
         reward_limit=options["reward_limit_column"],
         keep_rows=keep_rows,
         # A flag that is absent (False) states nothing.
-        stated={name: options[name] for name in _STATED if options[name] is not None and options[name] is not False},
-        **{name: options[name] for name in _OF_QUESTION.split()},
+        stated={
+            name: options[name] for name in _FACTS_ABOUT_LOG if options[name] is not None and options[name] is not False
+        },
+        **{name: options[name] for name in _QUESTION_OPTIONS.split()},
     )
-    more = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
+    more_arguments = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
     reading = reading_of(options, options["context_columns"])
-    return answer_question(log, question, reading, require=require, gather=gather, **more)
+    return answer_question(log, question, reading, require=require, gather=gather, **more_arguments)
 
 
-_OF_COLUMNS = (
+_REFUSED_WITH_AGENTS = (
     "target target_file on metrics unsupported q_logged q_target reward_limit_column context_columns cluster "
     "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
 """Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""
 
 
-def _answer_of_agents(
+def _estimate_agents(
     log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
     """Fit agents on some users of a log, and estimate their values from the other users.
@@ -547,7 +556,7 @@ def _answer_of_agents(
     from recsim_mnar.kernels.checks import number_in
     from recsim_mnar.own_log.replaying import SHARE, TODAY, of_log, replayed
 
-    for name in _OF_COLUMNS.split():
+    for name in _REFUSED_WITH_AGENTS.split():
         if options[name]:
             raise UserError(f"--{name.replace('_', '-')} and --agents: type recsim-mnar replay first, then estimate")
     if options["baseline"] not in (None, TODAY):
@@ -557,11 +566,11 @@ def _answer_of_agents(
     share = SHARE if options["train_share"] is None else options["train_share"]
     number_in(share, "--train-share", 0.0, 1.0, ends="()")
     # The replayed file has this package's columns, so statements about the user's columns do not apply to it.
-    of_replayed_file = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
-    of_replayed_file |= {name: None for name in options if name.endswith("_column")}
-    of_replayed_file |= dict.fromkeys(("agents", "train_share", "seed"))
+    replayed_options = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
+    replayed_options |= {name: None for name in options if name.endswith("_column")}
+    replayed_options |= dict.fromkeys(("agents", "train_share", "seed"))
     with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
-        answer = _answer(file, {**options, **of_replayed_file}, gather, require, keep_rows=keep_rows)
+        answer = _estimate_log(file, {**options, **replayed_options}, gather, require, keep_rows=keep_rows)
         return of_log(answer, file, log, lines)
 
 
@@ -574,7 +583,7 @@ def _lead_of_agents(log: Path, options: Mapping[str, Any], sentence: Sentence) -
     return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(options)))
 
 
-def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
+def _parse_estimators(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
     """Parse ``--estimators``.
 
     Args:
@@ -589,7 +598,7 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
     from recsim_mnar.own_log.gate import default_estimators
 
     if text is None:
-        return default_estimators(_clip_of(clip), fit_reward_model)
+        return default_estimators(_parse_clip(clip), fit_reward_model)
     names = names_of(text, "--estimators")
     for name in names:
         if clip is None and name in ESTIMATORS and ESTIMATORS[name].clips:
@@ -599,7 +608,7 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
     return names
 
 
-def _clip_of(text: str | None) -> float | None:
+def _parse_clip(text: str | None) -> float | None:
     """Parse ``--clip``; None for no clipping."""
     if text is None or text.strip().lower() == "none":
         return None

@@ -77,8 +77,11 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     page = out.with_suffix(".html")
     if not done:
         new_file(out, "--out")
-        # Written before the world: a killed run may have left it.
-        (checked_file if options["resume"] else new_file)(out.with_suffix(".npz"), f"--out {out}: its")
+        # The arrays are written before the world, so that a killed run may have left them.
+        check_arrays_file = new_file
+        if options["resume"]:
+            check_arrays_file = checked_file
+        check_arrays_file(out.with_suffix(".npz"), f"--out {out}: its")
     if options["items"] is not None:
         whole_number(options["items"], "--items", 2)
     world = options["world"]
@@ -104,7 +107,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
                 fitted.save(out)
                 fitted = FittedWorld.load(out)
             if not (done and page.exists()):
-                arguments = {name: options[name] for name in _ASKED if options[name]}
+                arguments = {name: options[name] for name in _PAGE_OPTIONS if options[name]}
                 write_fit(page, fitted, {"command": "calibrate", "log": str(log), **arguments})
     json_output.answer(*lines_of(fitted))
     json_output.say(f"Page: {page}")
@@ -112,7 +115,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     json_output.write(fitted.to_dict())
 
 
-_ASKED = ("world", "seed", "ensemble", "items", "assume")
+_PAGE_OPTIONS = ("world", "seed", "ensemble", "items", "assume")
 """Options that the page of a fit names at its foot."""
 
 
@@ -181,7 +184,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     arguments |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
     whole_number(options["users"], "--users", LEAST_USERS)
     check_logging(options["logging"])
-    made = _world(world, options["preset"], options["settings"])
+    made = _load_world(world, options["preset"], options["settings"])
     with progress() as report:
         report("reading")
         best = made.make() if hasattr(made, "ensemble") else made
@@ -209,7 +212,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     json_output.write(validation.to_dict())
 
 
-def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
+def _load_world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
     """Load a fitted world from its file, or make a world by name."""
     from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.worlds import make_world
@@ -242,8 +245,8 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.own_log.ab_plan import plan_ab
 
     json_output.check(log)
-    lifts = _lifts_of(options["lift"])
-    plan_options = {name: options[name] for name in _OF_A_PLAN}
+    lifts = _parse_lifts(options["lift"])
+    plan_options = {name: options[name] for name in _PLAN_OPTIONS}
     plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options) for lift in lifts]
     first = plans[0]
     content: Any = [entry.to_dict() for entry in plans]
@@ -259,11 +262,11 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     json_output.write(content)
 
 
-_OF_A_PLAN = ("users", "power", "level", "users_per_day", "target", "baseline")
+_PLAN_OPTIONS = ("users", "power", "level", "users_per_day", "target", "baseline")
 """Options that are arguments of ``plan_ab`` under the same names."""
 
 
-def _lifts_of(text: str | None) -> list[str | None]:
+def _parse_lifts(text: str | None) -> list[str | None]:
     """Parse ``--lift`` into one text or several; None for no lift.
 
     Raises:
@@ -358,7 +361,7 @@ def _weeks(days: float) -> str:
 
 def _days(number: float) -> str:
     """Format a number of days, rounded up to an integer."""
-    days = math.ceil(number - 1e-9)  # 1e-9 allows for rounding errors
+    days = math.ceil(number - 1e-9)  # a number above an integer by rounding error is not rounded up
     return f"{days:,} day{'s' * (days != 1)}"
 
 

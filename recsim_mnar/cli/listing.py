@@ -20,7 +20,7 @@ Rows = list[tuple[str, str]]
 """Names, each with a line of text."""
 Facts = dict[str, str | list[str]]
 """Values by heading."""
-_EVERY = "every world"
+_EVERY_WORLD = "every world"
 _MEANING = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
 """A name and the text after it, in a docstring's section of arguments."""
 
@@ -60,8 +60,8 @@ class Description:
     """Details of one agent, world, command and so on.
 
     Attributes:
-        kind: kind of thing.
-        name: its name.
+        kind: kind of thing, such as "agent" or "world".
+        name: name of the thing.
         paragraphs: paragraphs of text.
         facts: values by heading; empty ones are not shown.
         parameters: parameters by heading.
@@ -100,14 +100,14 @@ class Description:
 # Each of the following functions returns the lines of a list, and its content for JSON.
 
 
-def _worlds() -> tuple[Rows, Any]:
+def _list_worlds() -> tuple[Rows, Any]:
     """List the worlds."""
     from recsim_mnar.worlds.registry import listed
 
     return _summaries(listed())
 
 
-def _agents() -> tuple[Rows, Any]:
+def _list_agents() -> tuple[Rows, Any]:
     """List the agents, each with the worlds whose logs it can be fitted on."""
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import needs_of
@@ -118,12 +118,12 @@ def _agents() -> tuple[Rows, Any]:
     content = []
     for name, summary in registry.agents():
         where = worlds_for(needs_of(registry.agent_class(name)))
-        rows.append((name, f"{summary.removesuffix('.')} ({', '.join(where or [_EVERY])})."))
+        rows.append((name, f"{summary.removesuffix('.')} ({', '.join(where or [_EVERY_WORLD])})."))
         content.append({"name": name, "summary": summary, "worlds": where or sorted(worlds())})
     return rows, content
 
 
-def _estimators() -> tuple[Rows, Any]:
+def _list_estimators() -> tuple[Rows, Any]:
     """List the estimators of single items, then those of slates."""
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.estimators.scores import known_estimators
@@ -132,7 +132,7 @@ def _estimators() -> tuple[Rows, Any]:
     return _summaries([*known_estimators().items(), *slates])
 
 
-def _protocols() -> tuple[Rows, Any]:
+def _list_protocols() -> tuple[Rows, Any]:
     """List the protocols, those of single worlds last; the JSON also has the options of each world's comparison."""
     from recsim_mnar.protocols.base import known_protocols, summary_of
 
@@ -148,7 +148,7 @@ def _protocols() -> tuple[Rows, Any]:
     return rows, {"protocols": content, "options": options}
 
 
-def _presets() -> tuple[Rows, Any]:
+def _list_presets() -> tuple[Rows, Any]:
     """List the presets of all worlds."""
     from recsim_mnar.worlds.registry import listed_presets
 
@@ -160,7 +160,7 @@ def _presets() -> tuple[Rows, Any]:
     return rows, content
 
 
-def _tasks() -> tuple[Rows, Any]:
+def _list_tasks() -> tuple[Rows, Any]:
     """List the frozen tasks."""
     from recsim_mnar.tasks import task, tasks
 
@@ -173,14 +173,17 @@ def _summaries(rows: Rows) -> tuple[Rows, Any]:
 
 
 _LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
-    "worlds": (_worlds, "List the worlds; `describe world NAME` has their parameters."),
-    "agents": (_agents, "List the agents, and the worlds that each is for; `describe agent NAME` has its parameters."),
-    "estimators": (_estimators, "List the estimators; `describe estimator NAME` says what each needs."),
-    "protocols": (
-        _protocols, "List the protocols, and the options of each world's comparison; `describe protocol NAME` has more."
+    "worlds": (_list_worlds, "List the worlds; `describe world NAME` has their parameters."),
+    "agents": (
+        _list_agents, "List the agents, and the worlds that each is for; `describe agent NAME` has its parameters."
     ),
-    "presets": (_presets, "List the presets of every world; `describe preset NAME` has their parameters."),
-    "tasks": (_tasks, "List the frozen tasks; `describe task NAME` has all that is frozen."),
+    "estimators": (_list_estimators, "List the estimators; `describe estimator NAME` says what each needs."),
+    "protocols": (
+        _list_protocols,
+        "List the protocols, and the options of each world's comparison; `describe protocol NAME` has more.",
+    ),
+    "presets": (_list_presets, "List the presets of every world; `describe preset NAME` has their parameters."),
+    "tasks": (_list_tasks, "List the frozen tasks; `describe task NAME` has all that is frozen."),
 }  # fmt: skip
 
 
@@ -189,10 +192,10 @@ _LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
 @json_option("the list")
 def list_command(kind: str | None, json_output: JsonOutput) -> None:
     """List what there is of a KIND, or of each, one line per name; `describe` has all that is known of one."""
-    _show(kind, json_output)
+    _print_lists(kind, json_output)
 
 
-def _show(kind: str | None, json_output: JsonOutput) -> None:
+def _print_lists(kind: str | None, json_output: JsonOutput) -> None:
     """Print the list of a kind, or all lists for None, and write it as JSON."""
     json_output.check()
     kinds = list(_LISTS) if kind is None else [kind]
@@ -213,15 +216,15 @@ def _show(kind: str | None, json_output: JsonOutput) -> None:
     json_output.write(contents if kind is None else contents[kind])
 
 
-def _alias(kind: str) -> click.Command:
+def _make_alias(kind: str) -> click.Command:
     """Make a hidden command such as `worlds`, which does the same as `list worlds`; scripts may still use it."""
     params = [param for param in list_command.params if param.name != "kind"]
     return click.Command(
-        kind, callback=functools.partial(_show, kind), params=params, help=_LISTS[kind][1], hidden=True
+        kind, callback=functools.partial(_print_lists, kind), params=params, help=_LISTS[kind][1], hidden=True
     )
 
 
-aliases = [_alias(kind) for kind in _LISTS]
+aliases = [_make_alias(kind) for kind in _LISTS]
 
 
 @click.command(short_help="Describe one agent, world, estimator, ...")
@@ -237,27 +240,27 @@ def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
     """
     json_output.check()
     if name is None:
-        description = _of_any_kind(kind)
-    elif kind in _DESCRIBED:
-        description = _DESCRIBED[kind](name)
+        description = _describe_any_kind(kind)
+    elif kind in _DESCRIBERS:
+        description = _DESCRIBERS[kind](name)
     else:
-        raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBED)}")
+        raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBERS)}")
     if not json_output.alone:
         description.show()
     json_output.write(description.to_dict())
 
 
-def _of_any_kind(name: str) -> Description:
+def _describe_any_kind(name: str) -> Description:
     """Describe a name whose kind was not given.
 
     Raises:
         UserError: nothing has this name, or things of several kinds have it.
     """
-    if name in _DESCRIBED:
+    if name in _DESCRIBERS:
         raise UserError(f"describe {name}: which? Give its name; `recsim-mnar list {name}s` shows them")
     descriptions = {}
     reasons = []
-    for kind, describe_kind in _DESCRIBED.items():
+    for kind, describe_kind in _DESCRIBERS.items():
         try:
             descriptions[kind] = describe_kind(name)
         except UserError as error:
@@ -272,14 +275,14 @@ def _of_any_kind(name: str) -> Description:
     return next(iter(descriptions.values()))
 
 
-def _place(kind: Any) -> str:
-    """Return where a class, a function, or an object's class is defined."""
+def _defined_in(kind: Any) -> str:
+    """Return ``package.module:Name`` of a class, of a function, or of an object's class."""
     if not (inspect.isclass(kind) or inspect.isroutine(kind)):
         kind = type(kind)
     return f"{kind.__module__}:{kind.__qualname__}"
 
 
-def _plain(text: str) -> str:
+def _strip_markup(text: str) -> str:
     """Remove reStructuredText markup and line breaks: ``code`` and :class:`~module.Name` become the names in them."""
     return " ".join(re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").split())
 
@@ -287,7 +290,7 @@ def _plain(text: str) -> str:
 def _paragraphs(kind: Any) -> list[str]:
     """Return the paragraphs of a docstring before its sections."""
     text = re.split(r"^[A-Z][a-z]+:$", inspect.getdoc(kind) or "", maxsplit=1, flags=re.MULTILINE)[0]
-    return [_plain(paragraph) for paragraph in text.split("\n\n") if paragraph.strip()]
+    return [_strip_markup(paragraph) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
 def _parameters(kind: Any, *, without: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> list[Parameter]:
@@ -302,7 +305,7 @@ def _parameters(kind: Any, *, without: Sequence[str] = (), values: Mapping[str, 
     """
     meanings: dict[str, str] = {}
     accepted: dict[str, inspect.Parameter] = {}
-    takes_more = True  # all constructors so far take **keywords
+    takes_more = True  # True while all constructors so far take **keywords, which reach the base class
     for base in inspect.getmro(kind):  # the class first, whose docstring and parameters take precedence
         init = vars(base).get("__init__")
         for documented in (init, base):
@@ -322,11 +325,11 @@ def _parameters(kind: Any, *, without: Sequence[str] = (), values: Mapping[str, 
         if values is not None:
             default = values[name]
         if name not in without:
-            rows.append(Parameter(name, default, needed, _plain(meanings.get(name, ""))))
+            rows.append(Parameter(name, default, needed, _strip_markup(meanings.get(name, ""))))
     return rows
 
 
-def _agent(name: str) -> Description:
+def _describe_agent(name: str) -> Description:
     """Describe an agent; options after its name are ignored."""
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import HOLDINGS, needs_of
@@ -338,9 +341,9 @@ def _agent(name: str) -> Description:
     learns = getattr(kind, "learns", None)
     facts: Facts = {
         "learns from": [HOLDINGS[need] for need in needs] or "views, or nothing",
-        "worlds": worlds_for(frozenset(needs)) or _EVERY,
+        "worlds": worlds_for(frozenset(needs)) or _EVERY_WORLD,
         "while it acts": "" if learns in (None, "nothing") else f"it learns from {learns}",
-        "source": _place(kind),
+        "source": _defined_in(kind),
         "used as": f"--agents {name}, or {name}+parameter=value",
     }
     softened = [
@@ -351,7 +354,7 @@ def _agent(name: str) -> Description:
     return Description("agent", name, _paragraphs(kind), facts, {"parameters": parameters, "softened by": softened})
 
 
-def _world(name: str) -> Description:
+def _describe_world(name: str) -> Description:
     """Describe a world, with the options of its comparison."""
     from recsim_mnar.policies.door import HOLDINGS
     from recsim_mnar.protocols.comparison import experiment_of
@@ -365,7 +368,7 @@ def _world(name: str) -> Description:
         "default preset": entry.default,
         "logs hold beside views": [HOLDINGS[holding] for holding in sorted(kind.log_holds or ())],
         "truth column": kind.truth_column or "",
-        "source": _place(kind),
+        "source": _defined_in(kind),
     }
     tables = {"parameters (--set)": _parameters(kind.params_class)}
     try:
@@ -379,11 +382,11 @@ def _world(name: str) -> Description:
     return Description("world", name, _paragraphs(kind), facts, tables)
 
 
-def _preset(name: str) -> Description:
+def _describe_preset(name: str) -> Description:
     """Describe a preset, ``NAME`` or ``WORLD:NAME``, in each world that has it."""
     from recsim_mnar.worlds.registry import worlds
 
-    world, _, preset = name.replace(" ", ":").rpartition(":")
+    world, _, preset = name.replace(" ", ":").rpartition(":")  # `list presets` prints "WORLD NAME"
     presets: dict[str, dict[str, tuple[Any, str]]] = {}
     for entry_name, entry in worlds().items():
         with contextlib.suppress(UserError):  # `worlds` shows why it cannot be imported
@@ -398,7 +401,7 @@ def _preset(name: str) -> Description:
     for entry_name in with_preset:
         params, text = presets[entry_name][preset]
         facts[f"{entry_name} world"] = text
-        tables[f"parameters in the {entry_name} world"] = _frozen(params)
+        tables[f"parameters in the {entry_name} world"] = _parameter_values(params)
     if not with_preset:
         names = set().union(*presets.values())
         where = f" of the {world} world" if world else ""
@@ -407,16 +410,17 @@ def _preset(name: str) -> Description:
     return Description("preset", preset, [], facts, tables)
 
 
-def _frozen(params: Any) -> list[Parameter]:
+def _parameter_values(params: Any) -> list[Parameter]:
     """List a world's parameters with their values."""
     return _parameters(type(params), values=params.to_dict())
 
 
-def _slate_estimator(name: str) -> Description:
+def _describe_slate_estimator(name: str) -> Description:
     """Describe an estimator for slates."""
     from recsim_mnar.estimators.ranking_records import LOGGED, MEANING, RANKING_ESTIMATORS, SUFFIXES
 
     info = RANKING_ESTIMATORS[name]
+    # Probabilities from which the estimator's weight is computed; other weights use the one of their own name.
     kinds = {"cumulative": ["conditional"], "adaptive": ["marginal", "conditional"]}.get(info.weight, [info.weight])
     facts: Facts = {
         "after": info.source,
@@ -434,13 +438,13 @@ def _slate_estimator(name: str) -> Description:
     return Description("estimator", name, [info.title], facts)
 
 
-def _estimator(name: str) -> Description:
+def _describe_estimator(name: str) -> Description:
     """Describe an estimator, for single items or for slates."""
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.estimators.scores import check_name
 
     if name in RANKING_ESTIMATORS:
-        return _slate_estimator(name)
+        return _describe_slate_estimator(name)
     info = check_name(name)
     options = {"q_logged": "--q-logged", "q_target": "--q-target"}
     facts: Facts = {
@@ -452,7 +456,7 @@ def _estimator(name: str) -> Description:
         "difference from a baseline": "known" if info.in_blocks else "not known",
         "less bias": info.less_bias,
         "where few weights decide": "" if info.lighter == name else f"use {info.lighter}",
-        "source": _place(info.scores),
+        "source": _defined_in(info.scores),
     }
     paragraphs = _paragraphs(info.scores)
     if not paragraphs or info.title.lower() not in paragraphs[0].lower():
@@ -460,7 +464,7 @@ def _estimator(name: str) -> Description:
     return Description("estimator", name, paragraphs, facts)
 
 
-def _protocol(name: str) -> Description:
+def _describe_protocol(name: str) -> Description:
     """Describe a protocol, ``NAME`` or ``WORLD: NAME`` for one that only some worlds have."""
     from recsim_mnar.protocols.base import known_protocols, protocol
 
@@ -480,19 +484,19 @@ def _protocol(name: str) -> Description:
         "ranks by": list(made.metrics),
         "needs": sorted(made.needs),
         "worlds": worlds,
-        "source": _place(type(made)),
+        "source": _defined_in(type(made)),
         "used as": f"--protocols {plain}",
     }
     tables = {"parameters": _parameters(type(made))}
     return Description("protocol", plain, [made.summary, *_paragraphs(type(made))], facts, tables)
 
 
-def _earned(value: Any) -> str:
+def _format_reward(value: Any) -> str:
     """Format the rewards per user of a task's reference."""
     return f"{value.value:g} per user (standard error {value.error:g})"
 
 
-def _task(name: str) -> Description:
+def _describe_task(name: str) -> Description:
     """Describe a frozen task."""
     from recsim_mnar.tasks import task
 
@@ -500,21 +504,21 @@ def _task(name: str) -> Description:
     runner = frozen.runner()
     facts: Facts = {
         "world": frozen.world,
-        "horizon": f"{frozen.horizon:,} {runner.step}s per {runner.unit}",
-        f"{runner.unit}s": f"{frozen.users:,}, seed {frozen.seed}",
-        "a learner's log": runner.learns_from,
-        "score 0": f"random: {_earned(frozen.random)}",
-        "score 1": f"{frozen.reference}: {_earned(frozen.best)}",
-        "environment": _environment(frozen),
+        "horizon": f"{frozen.horizon:,} {runner.step_noun}s per {runner.unit_noun}",
+        f"{runner.unit_noun}s": f"{frozen.users:,}, seed {frozen.seed}",
+        "a learner's log": runner.log_description,
+        "score 0": f"random: {_format_reward(frozen.random)}",
+        "score 1": f"{frozen.reference}: {_format_reward(frozen.best)}",
+        "environment": _environment_call(frozen),
         "sha256": frozen.digest,
         "used as": f"recsim-mnar evaluate AGENT --task {name}",
     }
-    tables = {"parameters": _frozen(frozen.make_world().params)}
+    tables = {"parameters": _parameter_values(frozen.make_world().params)}
     return Description("task", name, [f"{frozen.summary[0].upper()}{frozen.summary[1:]}."], facts, tables)
 
 
-def _environment(task: Any) -> str:
-    """Return the call that makes a task's environment; with fatigue, it observes what was shown."""
+def _environment_call(task: Any) -> str:
+    """Return the call that makes a task's environment; with fatigue, its observation includes shown items."""
     if not task.environment:
         return "none: learn from the task's log"
     *words, version = task.name.split("-")
@@ -525,24 +529,24 @@ def _environment(task: Any) -> str:
     return f"{make})"
 
 
-def _reference(name: str) -> Description:
+def _describe_reference(name: str) -> Description:
     """Describe a reference, which knows the world."""
-    from recsim_mnar.tasks.running import Items
+    from recsim_mnar.tasks.running import DecisionRunner
 
-    references = Items.references
+    references = DecisionRunner.references
     if name not in references:
         raise UserError(f"unknown reference {name!r}; {nearest(name, references)}")
-    kind = getattr(references[name], "func", references[name])
+    kind = getattr(references[name], "func", references[name])  # the class within a functools.partial
     facts: Facts = {
         "knows": f"the world{' and' if 'oracle' in name else ', not'} its users' states",
-        "source": _place(kind),
+        "source": _defined_in(kind),
         "used as": f"recsim-mnar evaluate AGENT --task NAME --against {name}",
     }
     tables = {"parameters": _parameters(kind, without=("world",))}
     return Description("reference", name, _paragraphs(kind), facts, tables)
 
 
-def _command(name: str) -> Description:
+def _describe_command(name: str) -> Description:
     """Describe a command with all its options, including those that its help omits."""
     group: Any = click.get_current_context().find_root().command
     commands = getattr(group, "commands", {})
@@ -565,13 +569,13 @@ def _command(name: str) -> Description:
     )
 
 
-_DESCRIBED: dict[str, Callable[[str], Description]] = {
-    "agent": _agent,
-    "world": _world,
-    "preset": _preset,
-    "estimator": _estimator,
-    "protocol": _protocol,
-    "task": _task,
-    "reference": _reference,
-    "command": _command,
+_DESCRIBERS: dict[str, Callable[[str], Description]] = {
+    "agent": _describe_agent,
+    "world": _describe_world,
+    "preset": _describe_preset,
+    "estimator": _describe_estimator,
+    "protocol": _describe_protocol,
+    "task": _describe_task,
+    "reference": _describe_reference,
+    "command": _describe_command,
 }

@@ -52,7 +52,7 @@ class GroupedCommand(click.Command):
             if isinstance(parameter, click.Option) and row is not None:
                 helps[_long_name(parameter)] = row
         rows = {heading: [helps.pop(name) for name in names if name in helps] for heading, names in self.groups.items()}
-        rows[list(rows)[-1]] += helps.values()
+        rows[list(rows)[-1]] += helps.values()  # options of no group
         return rows
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -156,15 +156,15 @@ def checked_file(path: Path, flag: str) -> None:
     """
     if path.is_dir():
         raise UserError(f"{flag} {path} is a folder: name a file")
-    above = next(folder for folder in path.absolute().parents if folder.exists())
-    if not (above.is_dir() and os.access(above, os.W_OK)):
-        kind = MachineError if above.is_dir() else UserError
-        raise kind(f"{flag} {path}: {above} is not a folder that can be written; name another file")
+    folder = next(parent for parent in path.absolute().parents if parent.exists())
+    if not (folder.is_dir() and os.access(folder, os.W_OK)):
+        kind = MachineError if folder.is_dir() else UserError
+        raise kind(f"{flag} {path}: {folder} is not a folder that can be written; name another file")
     try:
-        os.lstat(above / path.name)  # fails for a name that the file system does not accept
-        tempfile.TemporaryFile(dir=above).close()
+        os.lstat(folder / path.name)  # fails for a name that the file system does not accept
+        tempfile.TemporaryFile(dir=folder).close()
     except FileNotFoundError:
-        pass
+        pass  # the name is accepted, and free
     except OSError as error:
         raise not_written(error, f"{flag} {path} cannot be written: {error.strerror}; name another file") from None
 
@@ -304,7 +304,7 @@ class NewPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Implement :meth:`click.ParamType.convert`."""
         flag = _flag_of(param)
-        path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
+        path = Path(os.fsdecode(super().convert(_typed_path(value, flag), param, ctx)))
         longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
         if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
             most = f"a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
@@ -331,7 +331,7 @@ class ReadPath(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Implement :meth:`click.ParamType.convert`."""
         flag = _flag_of(param)
-        path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
+        path = Path(os.fsdecode(super().convert(_typed_path(value, flag), param, ctx)))
         if path.exists() and not os.access(path, os.R_OK):
             raise MachineError(
                 f"{flag} {path} cannot be read: {os.strerror(errno.EACCES)}; name another file", code="permission"
@@ -381,8 +381,8 @@ def _flag_of(param: click.Parameter | None) -> str:
     return name if name.startswith("-") else name.upper()
 
 
-def _named(path: Any, flag: str) -> Path:
-    """Resolve a typed path, with the home folder in place of ``~``; raise UserError for an empty one."""
+def _typed_path(path: Any, flag: str) -> Path:
+    """Convert a typed path, with the home folder in place of ``~``; raise UserError for an empty one."""
     from recsim_mnar.runs.files import path_of
 
     if not str(path).strip():

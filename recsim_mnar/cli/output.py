@@ -53,12 +53,12 @@ def quiet_option(command: click.Command) -> click.Command:
             quiet_option(subcommand)
         return command
 
-    def keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    def store(context: click.Context, parameter: click.Parameter, value: bool) -> None:
         """Store the flag in the context, where :func:`is_quiet` finds it."""
         context.meta[_QUIET] = value
 
     help = "Nothing but the answer: no progress and no remarks."
-    command.params.append(click.Option(["--quiet"], is_flag=True, expose_value=False, callback=keep, help=help))
+    command.params.append(click.Option(["--quiet"], is_flag=True, expose_value=False, callback=store, help=help))
     return command
 
 
@@ -108,9 +108,9 @@ def show_table(table: Table) -> None:
     width = screen_width()
     natural_width = _natural_width(table)
     if width is None and natural_width > _PIPED:
-        _show_rows(table, _UNBROKEN)  # programs need unbroken names
+        _print_rows(table, _UNBROKEN)  # programs need unbroken names
     elif width is not None and _least_width(table) > width:
-        _show_rows(table, width)
+        _print_rows(table, width)
     else:
         _screen(width or natural_width).print(table)
 
@@ -157,8 +157,8 @@ def _width(cell: Any) -> int:
     return max(map(cell_len, _text(cell).plain.splitlines()), default=0)
 
 
-def _show_rows(table: Table, width: int) -> None:
-    """Print each row of a table as several lines: its leading text columns, then ``head value`` for each other column.
+def _print_rows(table: Table, width: int) -> None:
+    """Print each row of a table as several lines: its names, then one line ``head value`` for each other column.
 
     Args:
         table: the table.
@@ -365,11 +365,11 @@ class JsonOutput:
         if not self.path.absolute().parent.is_dir():
             raise UserError(f"--json {self.path}: {self.path.parent} is not a folder. Create it, or name another")
         target = self.path.resolve()
-        for read in inputs:
-            if read is not None and read.resolve() == target:
+        for source in inputs:
+            if source is not None and source.resolve() == target:
                 raise UserError(f"--json {self.path} would replace what is read: name another file")
-            if read is not None and read.resolve() in target.parents:
-                raise UserError(f"--json {self.path} would be in {read}, which is read: name another file")
+            if source is not None and source.resolve() in target.parents:
+                raise UserError(f"--json {self.path} would be in {source}, which is read: name another file")
         if not self._is_device:
             checked_file(self.path, "--json")
 
@@ -394,7 +394,7 @@ class JsonOutput:
             show_table(table)
 
     def write(self, content: Any) -> None:
-        """Write the JSON, as plain types."""
+        """Convert the content to JSON types, and write it to the destination; do nothing without one."""
         from recsim_mnar.protocols.records import plain
         from recsim_mnar.runs.files import write_json
 
@@ -437,7 +437,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
     """Add ``--workers`` and ``--scheduler``, which the command gets as ``crew``, a :class:`Crew`."""
 
     @functools.wraps(command)
-    def with_a_crew(workers: int | None, scheduler: str | None, **options: Any) -> None:
+    def call_with_crew(workers: int | None, scheduler: str | None, **options: Any) -> None:
         command(crew=Crew(workers, scheduler), **options)
 
     return all_of(
@@ -449,7 +449,7 @@ def worker_options(command: Callable[..., None]) -> Callable[..., None]:
             metavar="tcp://HOST:PORT",
             hidden=True,
         ),
-    )(with_a_crew)  # fmt: skip
+    )(call_with_crew)  # fmt: skip
 
 
 class RunRecord:
@@ -471,7 +471,7 @@ class RunRecord:
         return time.perf_counter() - self._clock
 
     def write(self, path: Path) -> None:
-        """Write it as JSON."""
+        """Write the record as JSON."""
         from recsim_mnar.kernels.memory import peak_memory, peak_memory_of_a_child
         from recsim_mnar.runs.files import write_json
         from recsim_mnar.runs.receipts import made_with

@@ -243,7 +243,8 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         world = make_world(options["world"], options["preset"], options["settings"])
         named = [options["world"], options["policy"]]
         with crew.executor(record, named=named) as pool, progress(options["n_users"], "users") as report:
-            first = iter([report.goes_on])  # the first number counts the users of parts that exist already
+            # The first call has the number of users in parts that exist already, further calls those just simulated.
+            first = iter([report.goes_on])
             of_request = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
             request = Request(
                 **{name: options[name] for name in of_request},

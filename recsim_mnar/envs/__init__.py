@@ -186,7 +186,7 @@ def of_decisions(world: DecisionWorld, lanes: int | None, asked: dict[str, Any])
     Args:
         world: the world.
         lanes: number of lanes of a vector environment; None for the single environment.
-        asked: keywords of the environment.
+        asked: keywords of the environment's class.
     """
     single: Any = WorldEnv
     vector: Any = WorldVectorEnv

@@ -32,7 +32,7 @@ class Observer(abc.ABC):
     Attributes:
         space: space of one lane's observation.
         counts_shown: True if every recommendation changes the observation. The environment then calls
-            :meth:`add_answers` for all of them, otherwise only for those that revealed a rating.
+            :meth:`add_recommendations` for all of them, otherwise only for those that revealed a rating.
     """
 
     space: gym.Space[Any]
@@ -50,8 +50,8 @@ class Observer(abc.ABC):
             values: (m,) ratings; None in a world of views.
         """
 
-    def add_answers(self, lanes: Ints, items: Array, rewards: Array) -> None:
-        """Add recommended items (m,) and their rewards (m,), at most one per lane: a reward is a revealed rating."""
+    def add_recommendations(self, lanes: Ints, items: Array, rewards: Array) -> None:
+        """Add recommended items (m,) and their rewards (m,), at most one per lane; a rating is such a reward."""
         self.add_events(lanes, items, rewards)
 
     @abc.abstractmethod
@@ -180,8 +180,8 @@ class DecayedRatings(_ArrayObserver):
 
     def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
         self._decay = np.float32(decay)
-        # A geometric series bounds the sums by RATING_LIMIT / (1 - decay). The margin for rounding, 0.2 %, is not that
-        # of view counts, so that the spaces of the two never compare equal.
+        # A geometric series bounds the sums by RATING_LIMIT / (1 - decay), and 0.2 % is added for rounding. View counts
+        # add another margin, so that the spaces of the two never compare equal.
         high = min(RATING_LIMIT * 1.002 / (1.0 - decay), COUNT_LIMIT)
         self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
         self.write_into(np.zeros((n_lanes, world.n_items), np.float32))
@@ -234,8 +234,8 @@ class RuleObserver(_ArrayObserver):
         """Implement :meth:`Observer.add_events`."""
         self._rule.observe(self.array, lanes, items)
 
-    def add_answers(self, lanes: Ints, items: Array, rewards: Array) -> None:
-        """Implement :meth:`Observer.add_answers`; if the rule counts shown items, rewards of 0 count too."""
+    def add_recommendations(self, lanes: Ints, items: Array, rewards: Array) -> None:
+        """Implement :meth:`Observer.add_recommendations`; if the rule counts shown items, rewards of 0 count too."""
         if self.counts_shown:
             self._rule.show(self.array, lanes, items, rewards)
         else:
@@ -285,9 +285,9 @@ class WithFeatures(Observer):
         """Implement :meth:`Observer.add_events`."""
         self._events.add_events(lanes, items, values)
 
-    def add_answers(self, lanes: Ints, items: Array, rewards: Array) -> None:
-        """Implement :meth:`Observer.add_answers`."""
-        self._events.add_answers(lanes, items, rewards)
+    def add_recommendations(self, lanes: Ints, items: Array, rewards: Array) -> None:
+        """Implement :meth:`Observer.add_recommendations`."""
+        self._events.add_recommendations(lanes, items, rewards)
 
     def observations(self) -> Array:
         """Implement :meth:`Observer.observations`."""
@@ -367,15 +367,16 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     default = "features" if world.n_user_features else "counts"
     if world.observation is not None:
         default = "own"
-    name, plus, suffix = (kind or default).partition("+")
-    sort, equals, _ = name.partition("=")
-    if sort not in KINDS:
-        raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
-    if (plus or sort == "features") and not world.n_user_features:
+    # "decayed=0.95+features" is the name "decayed", a number, and the suffix "features".
+    rule_text, plus, suffix = (kind or default).partition("+")
+    kind_name, equals, _ = rule_text.partition("=")
+    if kind_name not in KINDS:
+        raise UserError(f"observation={kind!r}: {nearest(kind_name, KINDS)}")
+    if (plus or kind_name == "features") and not world.n_user_features:
         raise UserError(f"observation={kind!r}: features: users of the {world.name} world have none")
-    if sort == "dict" and not (plus or equals):
+    if kind_name == "dict" and not (plus or equals):
         return ByName(world, n_lanes)
-    if sort == "own" and not equals and suffix in ("", "features"):
+    if kind_name == "own" and not equals and suffix in ("", "features"):
         if world.observation is None:
             raise UserError(f"observation={kind!r}: the {world.name} world defines none: set its observation")
         rule: Observation = world.observation

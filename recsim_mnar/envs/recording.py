@@ -21,20 +21,27 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import observe_events
 from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.policies.rankings import RankingPolicy, as_ranking_policy
-from recsim_mnar.simulation.items import ROUND, decider, described, made_by, online_provenance, provenance
+from recsim_mnar.simulation.items import (
+    ROUND,
+    decider,
+    describe_policy,
+    online_provenance,
+    provenance,
+    world_provenance,
+)
 
 Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 
 
 _Row = tuple[int, int, float, int, int, int, float, float, float, int, int, int]
-"""Values of the log's columns and of ``observation_propensity``, then of round, slate and position."""
+"""Values of a row: those of :data:`schema.COLUMNS`, ``observation_propensity``, round, slate and position."""
 
 _NO_VIEWS = "a log is made of the events in info, here are none. Make the environment with info='views'"
 
 
 def ask_views(env: Any) -> None:
-    """Set an environment, or each of a vector environment's, to return events in ``info``, not their numbers."""
+    """Set an environment, or each lane of a vector environment, to return events in ``info``, not their numbers."""
     inner = env.unwrapped
     if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
         inner.set_attr("info", "views")
@@ -77,9 +84,9 @@ class LogBuilder:
         """
         if "user" not in info:
             raise UserError(_NO_VIEWS)
-        for left in info.get("skipped") or ():
-            self._rows[left["user"]] = []
-            self._events(left["user"], 0, left)
+        for skipped in info.get("skipped") or ():
+            self._rows[skipped["user"]] = []
+            self._events(skipped["user"], 0, skipped)
         user = int(info["user"])
         if user in self._rows:
             raise UserError(f"user {user} is in this record already: record each seed, and each user of it, once")
@@ -107,6 +114,7 @@ class LogBuilder:
             shown = _set_outcomes(action, propensity, reward, after)
         for place, outcome in enumerate(shown):
             slate = (self.round or 0, self._slates[user], place)
+            # The columns ``item`` (-1) and ``observation_propensity`` (NaN) are those of organic rows alone.
             self._rows[user].append((user, step, time, schema.BANDIT, -1, *outcome, np.nan, *slate))
             step += 1
         self._slates[user] += 1
@@ -120,7 +128,7 @@ class LogBuilder:
             return
         rows = self._rows[user]
         times = events_of(info, "view_times")
-        unknown = (np.nan,) * len(views)
+        unknown = (np.nan,) * len(views)  # in worlds without ratings
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
         events = zip(views, times, ratings, probabilities, strict=True)
@@ -137,7 +145,7 @@ class LogBuilder:
         """Return the log of users with ids below ``n_users`` (all if None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
         declared = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
-        columns = list(zip(*rows, strict=True)) or [()] * (len(declared) + 3)
+        columns = list(zip(*rows, strict=True)) or [()] * (len(declared) + 3)  # 3: round, slate and position
         *values_declared, rounds, slates, positions = columns
         arrays = {c.name: np.array(values, c.dtype) for c, values in zip(declared, values_declared, strict=True)}
         if not self._rated:
@@ -151,7 +159,10 @@ class LogBuilder:
 
 
 def _set_outcomes(action: Any, propensity: Any, reward: float, after: Info) -> list[tuple[int, float, float]]:
-    """Return (item, propensity, reward) of the shown item, or of each item of a shown set, by ascending item."""
+    """Return (item, propensity, reward) of the shown item, or of each item of a shown set, by ascending item.
+
+    An item of a set has the reward 1 if ``after`` holds it among the items bought, else 0.
+    """
     if type(action) is int:  # the usual case, at every step
         return [(action, propensity, reward)]
     if np.size(action) == 1:
@@ -348,7 +359,7 @@ def _keep_seed(seeds: list[int], env: Any) -> None:
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
     """Return the log of a builder, with the environment's world and seeds as its provenance."""
     world = getattr(env.unwrapped, "world", None)
-    provenance = {} if world is None else made_by(world)
+    provenance = {} if world is None else world_provenance(world)
     if len(seeds) == 1:
         provenance["seed"] = seeds[0]
     elif seeds:
@@ -392,7 +403,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
-    """Step an environment until a recorder has acted on the first users of a seed, and return the recorder's log.
+    """Step an environment until a recorder has acted on users 0 .. n_users - 1 of a seed, and return its log.
 
     Args:
         env: single environment, or vector environment in NEXT_STEP mode.
@@ -407,13 +418,14 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
     latest = lanes.reset(seed)
     for info in latest:
         recorder.arrive(info)
-    # A lane whose user has an id from n_users on takes item 0 until the other lanes are done; it is not recorded.
+    # Users with ids from n_users on only keep their lanes busy, with item 0, until the other lanes are done; the
+    # recorder leaves them out of the log.
     while True:
         ended = lanes.ended
         awake = [lane for lane, info in enumerate(latest) if not ended[lane] and info["user"] < n_users]
-        if not awake and max(recorder.builder.users) >= n_users - 1:
+        if not awake and max(recorder.builder.users) >= n_users - 1:  # the last user has started, and left
             return recorder.log()
-        if len(awake) > 1:
+        if len(awake) > 1:  # policies get users in ascending order
             awake.sort(key=lambda lane: int(latest[lane]["user"]))
         before = [latest[lane] for lane in awake]
         after, rewards, over = lanes.step(awake, recorder.decide(before) if awake else None)
@@ -425,7 +437,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         latest = after
 
 
-_Stepped = tuple[list[Info], Floats, Flags]
+_StepOutcome = tuple[list[Info], Floats, Flags]
 """``info`` of every lane; rewards, and True for users who left, of the lanes that decided."""
 
 
@@ -445,7 +457,7 @@ class _Lanes:
         """Reset all lanes, and return the ``info`` of each."""
         return self._infos(self._env.reset(seed=seed)[1])
 
-    def step(self, awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
+    def step(self, awake: list[int], chosen: NDArray[Any] | None) -> _StepOutcome:
         """Step the lanes ``awake`` with the actions ``chosen``; ended lanes start their next users."""
         actions = np.zeros((self._env.num_envs, *self._shape), np.int64)
         if chosen is not None:
@@ -470,7 +482,7 @@ class _OneLane:
         """Reset the environment, and return its ``info`` in a list."""
         return [self._env.reset(seed=seed)[1]]
 
-    def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
+    def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _StepOutcome:
         """Step with the only action in ``chosen``, or reset if it is None because the episode has ended."""
         if chosen is None:
             info = self._env.reset()[1]
@@ -509,7 +521,7 @@ class Recorder:
         self.shape = (self.policy.slate_size,) if isinstance(self.policy, RankingPolicy) else ()
         self.n_users = n_users
         self.seed = seed
-        self._described = described(self.policy)
+        self._described = describe_policy(self.policy)
         learning = learning_of(self.policy)
         self._learns = learning != "nothing"
         self._online = learning == "all users"
@@ -528,12 +540,16 @@ class Recorder:
         for skipped in info.get("skipped") or ():
             # A user without any event has no row in the log. The policy does not observe such users, so that the log
             # holds all that the policy was given.
-            if int(skipped["user"]) < self.n_users and events_of(skipped, "views"):
+            if self._is_recorded(skipped) and events_of(skipped, "views"):
                 self._arrived.append(skipped)
                 self._finished_users.append(int(skipped["user"]))
-        if int(info["user"]) < self.n_users:
+        if self._is_recorded(info):
             self._arrived.append(info)
             self._n_decisions[int(info["user"])] = 0
+
+    def _is_recorded(self, info: Info) -> bool:
+        """Return whether the policy acts on the user in ``info``; users beyond ``n_users`` only keep lanes busy."""
+        return int(info["user"]) < self.n_users
 
     def decide(self, infos: list[Info]) -> NDArray[np.int32]:
         """Return items (n,), or rankings (n, k), for the waiting users in ``infos``, which are by ascending user."""
@@ -571,8 +587,13 @@ class Recorder:
             self.builder.round += 1
 
     def _learn(self, rewards: Floats, after: list[Info]) -> None:
-        """Let the policy learn from the reward of each shown item; those of rankings are clicks in ``after``."""
-        places = int(np.prod(self.shape))
+        """Let the policy learn from the reward of each shown item.
+
+        Args:
+            rewards: (n,) reward of each decision; unused for rankings, whose items have rewards of their own.
+            after: ``info`` after each decision, which holds the clicked items of rankings.
+        """
+        places = int(np.prod(self.shape))  # items per decision; 1 for the empty shape of single items
         if self.shape:
             rewards = np.empty(self._actions.shape)
             for row, ranking, info in zip(rewards, self._actions, after, strict=True):
@@ -585,7 +606,7 @@ class Recorder:
         self._admit()
         self._forget()
         log = self.builder.log(self.n_users)
-        columns = {**log.columns, **self._of_rankings(log)}
+        columns = {**log.columns, **self._ranking_probabilities(log)}
         origin: dict[str, Any] = {}
         if self.world is not None:
             origin = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
@@ -593,13 +614,13 @@ class Recorder:
                 origin["online"] = online_provenance(log, self.policy, self._lanes)
         return Log(columns, origin)
 
-    def _of_rankings(self, log: Log) -> dict[str, NDArray[Any]]:
+    def _ranking_probabilities(self, log: Log) -> dict[str, NDArray[Any]]:
         """Return columns (n,) with the probabilities of rankings, NaN on organic rows; {} if actions are items."""
         if not self.shape:
             return {}
         rows = np.flatnonzero(log.is_bandit)
         names = schema.OF_RANKINGS[2:]  # without slate and position
-        parts = [np.zeros((len(names), 0))]
+        parts = [np.zeros((len(names), 0))]  # an empty table, so that a log without decisions can be concatenated
         for user in np.unique(log["user"][rows]).tolist():
             parts += self._ranking_columns[user]
         columns = {}

@@ -48,7 +48,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             ``features``: the user's features alone. ``own``: the world's own definition. ``dict``: a dictionary with
             ``counts`` and, if the world has features, ``user`` and ``item_features``. None: ``own`` if the world
             defines it, else ``features`` if the world has them, else ``counts``.
-        info: content of ``info`` about events. ``counts`` (default): their numbers, as above. ``views``: the events
+        info: content of ``info`` about events. ``counts`` (default): numbers, ``n_views``. ``views``: the events
             themselves, from which a log can be made: tuples ``views`` and ``view_times``, in the ratings world also
             ``ratings`` and ``observation_propensities``, and ``skipped`` if users left without a decision. ``none``:
             ``info`` is empty.
@@ -86,7 +86,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._waiting = False
-        # Number of decisions ahead without reward or views, whatever is shown. The lane's state is already behind them.
+        # Number of next decisions without reward or views, whatever is shown: the world has simulated them already,
+        # so that the state of its lane is the one after them.
         self._ahead = 0
 
     def _checked_world(self, world: World) -> LaneWorld:
@@ -117,20 +118,20 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         user = first_user(checked_options(options, ("user",)))
         seed = reset_seed(seed)
         super().reset(seed=seed)
-        self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
-        info = self._queue.meet(self._lane)
+        self._queue.assign_only_lane(seed, user, lambda: int(self.np_random.integers(2**63)))
+        info = self._queue.start_next_user(self._lane)
         features = None
         if self.world.n_user_features:
             features = self._queue.features(self._lane)
         self._observer.begin(self._lane, features)
-        return self._seen(info), self._info(info, waiting=True)
+        return self._observe_views(info), self._info(info, waiting=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Recommend an item and advance to the next decision or the end."""
         self._check_waiting()
         chosen = self._checked(action)
         if self._ahead:
-            # This decision is known to have no consequence: no call of the world's dynamics is needed.
+            # The world has already simulated this decision, which has no reward and no views.
             self._ahead -= 1
             observation = self._observer.observe_unrewarded(chosen)
             reward = 0.0
@@ -140,16 +141,17 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
                 self._observer.add_events_alone((chosen,), (reward,))
             observation = self._observer.observation_alone()
         else:
-            return self._answered(chosen)
+            return self._step_with_events(chosen)
         self._step += 1
         self._time += 1.0
         if self._quiet is None:
-            info = self._unseen(chosen, reward)
+            info = self._uneventful_info(chosen, reward)
         else:
             info = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
         return observation, reward, not self._waiting, False, info
 
     def _check_waiting(self) -> None:
+        """Raise ResetNeeded unless a user waits for a recommendation."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
 
@@ -157,18 +159,20 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         """End the episode; call :meth:`reset` before the next :meth:`step`."""
         self._waiting = False
 
-    def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
-        """Take a step after which the user may view items; return what :meth:`step` returns."""
+    def _step_with_events(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
+        """Step with an item after which the user may view items, and return the results of :meth:`step`."""
         self._action[0] = chosen
-        transition = self._queue.take(self._lane, self._action)
+        transition = self._queue.show_items(self._lane, self._action)
         reward = rewards_of(transition).item()
         alive = transition.alive.item()
         if self._observer.counts_shown or (self.world.rates and reward > 0):
-            self._observer.add_answers(self._lane, self._action, np.array([reward]))
+            self._observer.add_recommendations(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
-        return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
+        observation = self._observe_views(info)
+        info = self._info(info, waiting=alive, shown_and_reward=(chosen, reward))
+        return observation, reward, not alive, False, info
 
-    def _unseen(self, chosen: int, reward: float) -> Info:
+    def _uneventful_info(self, chosen: int, reward: float) -> Info:
         """Return the ``info`` of a step without views, and set the line that :meth:`render` returns."""
         if self.render_mode is not None:
             left = not self._waiting
@@ -194,7 +198,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._check_waiting()
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
-    def _seen(self, info: Info) -> Any:
+    def _observe_views(self, info: Info) -> Any:
         """Add the organic events of ``info`` to the observation, and return it in a new array."""
         if info["views"]:
             ratings = info["ratings"] if self.world.rates else None
@@ -211,19 +215,19 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             return info
         return fixed(info, self._event_keys, self._info_size)
 
-    def _info(self, info: Info, *, waiting: bool, answered: tuple[Any, float] | None = None) -> Info:
-        """Store the lane's new state, run ahead over uneventful decisions, and return the complete ``info``.
+    def _info(self, info: Info, *, waiting: bool, shown_and_reward: tuple[Any, float] | None = None) -> Info:
+        """Store the lane's new state, simulate ahead over decisions without events, and return the complete ``info``.
 
         Args:
             info: events of the reset or step.
             waiting: True if the user waits for a decision.
-            answered: the item or items shown and their reward; None after a reset.
+            shown_and_reward: the item or items shown and their reward; None after a reset.
         """
         lanes = self._queue.lanes
         if self.render_mode is not None:
             self._line = arrival_line(lanes.user.item(), info)
-            if answered is not None:
-                self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
+            if shown_and_reward is not None:
+                self._line = step_line(self._user, self._step, *shown_and_reward, info, left=not waiting)
         self._waiting = waiting
         self._user = lanes.user.item()
         self._step = lanes.step.item()

@@ -33,15 +33,15 @@ class ShowsSeveral:
         shown: ``shown(items, lanes)`` returns the items (n, k) that an action shows in n = ``lanes`` lanes; ``lanes``
             None is a single environment. It raises UserError for a wrong shape or type, or an item out of range.
         earned: ``earned(transition)`` returns the reward (n,) of each lane.
-        note: ``note(lanes, shown, transition)`` adds the items shown in lanes (n,), and their rewards, to the
-            observation.
+        observe_shown: ``observe_shown(lanes, shown, transition)`` adds the items shown in lanes (n,), and their
+            rewards, to the observation.
     """
 
     event: ClassVar[str]
     world: Any
     shown: Callable[..., Any]
     earned: Callable[..., Floats]
-    note: Callable[..., None]
+    observe_shown: Callable[..., None]
     _observer: Any
 
     @property
@@ -76,21 +76,21 @@ class SeveralEnv(ShowsSeveral, WorldEnv):
         """Show items, and advance to the user's next decision or end."""
         self._check_waiting()
         shown = self.shown(action, None)
-        transition = self._queue.take(self._lane, shown.astype(np.int32))
+        transition = self._queue.show_items(self._lane, shown.astype(np.int32))
         columns = transition.columns
         alive = bool(transition.alive[0])
         rows = organic_rows(transition)
         info = {key: tuple(columns[name][rows].tolist()) for key, name in self._queue.entries}
         info[self.event] = tuple(columns["action"][earning_rows(transition)].tolist())
-        seen = self._seen_after(shown, transition, info)
+        observation = self._observe_outcome(shown, transition, info)
         reward = float(self.earned(transition)[0])
-        info = self._info(info, waiting=alive, answered=(shown[0].tolist(), reward))
-        return seen, reward, not alive, False, info
+        info = self._info(info, waiting=alive, shown_and_reward=(shown[0].tolist(), reward))
+        return observation, reward, not alive, False, info
 
-    def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
+    def _observe_outcome(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
         """Add the shown items and then the user's views to the observation, and return it."""
-        self.note(self._lane, shown, transition)
-        return self._seen(info)
+        self.observe_shown(self._lane, shown, transition)
+        return self._observe_views(info)
 
 
 class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
@@ -111,13 +111,13 @@ class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
         check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         return self.shown(actions, self.num_envs)
 
-    def _earned(self, transition: Transition) -> Floats:
+    def _rewards_of_step(self, transition: Transition) -> Floats:
         return self.earned(transition)
 
-    def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
-        self.note(due, chosen, transition)
+    def _add_shown_items(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
+        self.observe_shown(due, chosen, transition)
 
-    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
+    def _observe_outcomes(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Add organic events to the observations, and the shown items that earned a reward to ``infos``."""
         self._add_organic_events(which, transition, infos)
         rows = earning_rows(transition)
@@ -132,7 +132,7 @@ class _Rankings(ShowsSeveral):
     world: DecisionWorld
 
     def shown(self, items: Any, lanes: int | None) -> NDArray[np.int32]:
-        """Implement :meth:`ShowsSeveral.shown`: if an item is repeated, its lower places hold -1, an empty place."""
+        """Implement :meth:`ShowsSeveral.shown`: (n, k) items, where a repeated item's lower places hold -1, empty."""
         size = self.size
         array = as_array(items, "a ranking")
         shape = (size,) if lanes is None else (lanes, size)
@@ -158,14 +158,14 @@ class _Rankings(ShowsSeveral):
         """Implement :meth:`ShowsSeveral.earned`: the number of clicks."""
         return self._clicks(transition).sum(axis=1)
 
-    def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """Implement :meth:`ShowsSeveral.note`: place by place, in the order of their rows in a log."""
+    def observe_shown(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
+        """Implement :meth:`ShowsSeveral.observe_shown`: place by place, in the order of their rows in a log."""
         if not self._observer.counts_shown:
             return
         clicks = self._clicks(transition)
         for place in range(self.size):
             filled = shown[:, place] >= 0
-            self._observer.add_answers(lanes[filled], shown[filled, place], clicks[filled, place])
+            self._observer.add_recommendations(lanes[filled], shown[filled, place], clicks[filled, place])
 
 
 class RankingEnv(_Rankings, SeveralEnv):

@@ -59,7 +59,7 @@ class UserQueue:
         self.seeds = np.zeros(n_lanes, np.uint64)
         self.queue = np.zeros(n_lanes, np.int64)
         self.next_user = np.zeros(0, np.int64)
-        self._propensities = np.ones(n_lanes)  # an environment does not know the agent's: its lanes note 1
+        self._propensities = np.ones(n_lanes)  # an environment does not know the agent's: its rows hold 1
 
     def assign(self, which: Ints, seeds: list[int], first_user: int) -> None:
         """Give the lanes ``which`` new queues that begin with ``first_user``: one for all lanes, or one per seed."""
@@ -69,8 +69,8 @@ class UserQueue:
         self.queue[which] = len(self.next_user) + np.arange(len(seeds))
         self.next_user = np.append(self.next_user, np.full(len(seeds), first_user))
 
-    def seat_alone(self, seed: int | None, user: int | None, draw: Callable[[], int]) -> None:
-        """Give the only lane a new queue if the arguments of a reset ask for one; else it keeps its own.
+    def assign_only_lane(self, seed: int | None, user: int | None, draw: Callable[[], int]) -> None:
+        """Give the only lane a new queue if a reset names a seed or a user, or is the first; else keep its queue.
 
         Args:
             seed: new seed, or None.
@@ -91,15 +91,17 @@ class UserQueue:
 
     def move(self, which: Ints, user: int) -> None:
         """Give lanes ``which`` queues that begin with ``user``; lanes that shared a queue still share one."""
-        shared, place = np.unique(self.queue[which], return_inverse=True)
+        old_queues, place = np.unique(self.queue[which], return_inverse=True)
         self.queue[which] = len(self.next_user) + place
-        self.next_user = np.append(self.next_user, np.full(len(shared), user))
+        self.next_user = np.append(self.next_user, np.full(len(old_queues), user))
 
     def admit(self, which: Ints) -> Iterator[Arrivals]:
         """Start the next user in each of the lanes ``which``, ascending, until every lane has one who waits.
 
+        Users may leave without a decision. The next users of their lanes start in a further pass.
+
         Yields:
-            The lanes, their users and the transition; then the same for lanes whose users left without a decision.
+            For each pass: the lanes, their users, and the transition up to the users' first decisions or ends.
         """
         while len(which):
             users = np.empty(len(which), np.int64)
@@ -110,7 +112,7 @@ class UserQueue:
             yield which, users, transition
             which = which[~transition.alive]
 
-    def meet(self, lane: Ints) -> Info:
+    def start_next_user(self, lane: Ints) -> Info:
         """Start the next user who reaches a decision in the only lane.
 
         Returns:
@@ -118,10 +120,11 @@ class UserQueue:
         """
         skipped: list[Info] = []
         queue = self.queue.item()
-        alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
-        if alone is not None:
+        # A shorter way for one lane; None if the world has none, or if this user leaves without a decision.
+        columns = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
+        if columns is not None:
             self.next_user[queue] += 1
-            return {key: tuple(alone[name]) for key, name in self.entries}
+            return {key: tuple(columns[name]) for key, name in self.entries}
         for _lane, users, transition in self.admit(lane):
             info = self.info(transition, 0)
             if transition.alive[0]:
@@ -138,8 +141,8 @@ class UserQueue:
             out[rows] = self.world.features_of(seed, self.lanes.user[which[rows]])
         return out
 
-    def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
-        """Show items (n,), or rankings (n, k), in lanes (n,), and return what follows."""
+    def show_items(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
+        """Show items (n,), or rankings (n, k), in lanes ``which``, and return the transition to the next decisions."""
         propensities = np.ones(actions.shape)
         if actions.ndim == 1:
             propensities = self._propensities[: len(which)]
@@ -153,7 +156,7 @@ class UserQueue:
         first = transition.starts[j]
         last = transition.starts[j + 1]
         if first < last and transition.columns["event"][first] == schema.BANDIT:
-            first += 1
+            first += 1  # the first row of a step is the shown item
         return {key: tuple(transition.columns[name][first:last].tolist()) for key, name in self.entries}
 
 
@@ -205,7 +208,9 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
 
 
 def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
-    """Return a vector environment's ``infos`` with the latest ``size`` events in padded arrays; see :func:`fixed`.
+    """Return a vector environment's ``infos`` with the latest ``size`` events of each lane in padded arrays.
+
+    The padding is -1 for items and 0 for numbers, as in :func:`fixed`.
 
     Args:
         infos: the environment's ``infos``, with an array of tuples and a mask for each key.

@@ -191,15 +191,15 @@ def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
     return kind, size
 
 
-_ASKED = ("observation", "info", "info_size", "render_mode")
+_COMMON_KEYWORDS = ("observation", "info", "info_size", "render_mode")
 """Keywords of single and vector environments besides the world."""
 
 
 def keywords_of(vector: bool) -> tuple[str, ...]:
     """Return the keywords of a single or a vector environment that are not parameters of its world."""
     if vector:
-        return ("max_episode_steps", "autoreset_mode", "copy", *_ASKED)
-    return _ASKED
+        return ("max_episode_steps", "autoreset_mode", "copy", *_COMMON_KEYWORDS)
+    return _COMMON_KEYWORDS
 
 
 def split_keywords(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:

@@ -37,7 +37,8 @@ Ints = NDArray[np.int64]
 
 
 Array = NDArray[Any]
-Answers = tuple[Floats, Flags, Flags]
+StepResults = tuple[Floats, Flags, Flags]
+"""Rewards, and flags of terminated and of truncated episodes, (num_envs,) each."""
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
@@ -128,10 +129,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         options = checked_options(options, ("user", "reset_mask"))
         mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask)
-        self._seat(which, seed, first_user(options))
+        self._assign_users(which, seed, first_user(options))
         self.closed = False
         infos: Info = {}
-        self._advance(infos, self._no_answers(), ended=mask.copy())
+        self._advance(infos, self._empty_results(), ended=mask.copy())
         self._ended[which] = False
         self._note_state(infos, mask)
         return self._observed(), self._sized(infos)
@@ -140,13 +141,13 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
         chosen = self._checked(actions)
         infos: Info = {}
-        rewards, terminated, truncated = answers = self._no_answers()
-        self._advance(infos, answers, ended=self._ended, actions=chosen)
+        rewards, terminated, truncated = results = self._empty_results()
+        self._advance(infos, results, ended=self._ended, actions=chosen)
         self._ended = terminated | truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             self._note_state(infos, self._all)
             self._finish(infos)
-            self._advance(infos, answers, ended=self._ended)
+            self._advance(infos, results, ended=self._ended)
             self._ended[:] = False
         self._note_state(infos, self._all)
         return self._observed(), rewards, terminated, truncated, self._sized(infos)
@@ -168,8 +169,8 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _seat(self, which: Ints, seed: Any, user: int | None) -> None:
-        """Give lanes the queues of users that the arguments of a reset ask for.
+    def _assign_users(self, which: Ints, seed: Any, user: int | None) -> None:
+        """Give lanes new queues of users if a reset names seeds or a user, or is the first; else keep their queues.
 
         Args:
             which: (m,) lanes that are reset.
@@ -190,7 +191,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._seeded = True
 
     def _checked(self, actions: Array) -> Array:
-        """Return the actions (num_envs,) as integers, once those of lanes that have not ended are checked."""
+        """Check the actions (num_envs,) of lanes that have not ended, store them for the kernel, and return them."""
         chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
@@ -207,21 +208,24 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return chosen
 
     def _observed(self) -> Any:
+        """Return the observations of all lanes, as copies unless the caller wants read-only views."""
         if self.copy:
             return self._observer.observations()
         return self._observer.observations_view()
 
-    def _no_answers(self) -> Answers:
+    def _empty_results(self) -> StepResults:
         """Return zeros for rewards, and False for terminated and truncated, (num_envs,) each, to be filled in."""
         n = self.num_envs
         return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
-    def _advance(self, infos: Info, answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
+    def _advance(self, infos: Info, results: StepResults, *, ended: Array, actions: Array | None = None) -> None:
         """Start the next users in ended lanes and, with actions, step the other lanes.
+
+        If the world's kernel can move all lanes in one call, that call does it; else each lane's world does.
 
         Args:
             infos: dictionary to which events are added.
-            answers: rewards, terminated and truncated, filled in for stepped lanes.
+            results: rewards, terminated and truncated, filled in for stepped lanes.
             ended: flags of the lanes whose next users start.
             actions: (num_envs,) actions of the other lanes; None to leave these as they are.
         """
@@ -229,7 +233,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         if not queue.at_once:
             resetting = np.flatnonzero(ended)
             if actions is not None:
-                self._answer(actions, infos, answers)
+                self._step_lanes(actions, infos, results)
             if len(resetting):
                 self._admit(resetting, infos, queue.admit(resetting))
             return
@@ -237,15 +241,15 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         n_views = self._unread
         n_skipped = self._unread
         acting = actions is not None
-        watched = True
+        reads_events = True
         if isinstance(self._observer, Counts) and self.info != "views":
             # The kernel counts views itself, in the observations and in infos: no event has to be read back.
-            watched = False
+            reads_events = False
             counts = self._observer.array
             if self.info == "counts":
                 n_views = self._counts(infos, "n_views")
                 n_skipped = self._counts(infos, "n_skipped")
-        rewards, terminated, truncated = answers
+        rewards, terminated, truncated = results
         moves = Moves(
             actions=self._actions,
             ended=ended,
@@ -260,59 +264,73 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             n_views=n_views,
             n_skipped=n_skipped,
         )
-        if watched:
-            self._admit(np.flatnonzero(ended), infos, self._watched(moves, acting=acting))
+        if reads_events:
+            self._admit(np.flatnonzero(ended), infos, self._step_and_yield_events(moves, acting=acting))
         else:
-            # Repeated while users leave without a decision, and others start in their lanes.
+            # Each call returns the number of users who left without a decision, in whose lanes the next call starts
+            # others. Actions are for the first call alone.
             while queue.lanes.step_at_once(moves, acting=acting, limit=self._limit):
                 acting = False
 
-    def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Arrivals]:
-        """Move all lanes in kernel calls, and yield what :meth:`UserQueue.admit` yields: their users' events.
+    def _step_and_yield_events(self, moves: Moves, *, acting: bool) -> Iterator[Arrivals]:
+        """Step all lanes in kernel calls, and yield the organic events of their users.
 
-        It calls again while users leave without a decision and others start in their lanes.
+        If users leave without a decision, a further call starts the next users in their lanes.
+
+        Args:
+            moves: arrays that the kernel reads and fills in.
+            acting: True if the first call shows the actions in lanes that have not ended.
+
+        Yields:
+            For each call with events: all lanes, their users, and the transition, as from :meth:`UserQueue.admit`.
         """
         lanes = self._queue.lanes
         due = np.flatnonzero(~moves.ended)
-        n_left = 1
-        while n_left:
+        while True:
             n_left = lanes.step_at_once(moves, acting=acting, limit=self._limit)
             if acting and self._observer.counts_shown:
-                self._observer.add_answers(due, moves.actions[due], moves.rewards[due])
-            acting = False
+                self._observer.add_recommendations(due, moves.actions[due], moves.rewards[due])
+            acting = False  # a further call only starts users
             starts, columns = lanes.seen_at_once()
             if n_left or starts[-1]:  # most steps of a few lanes have no event
                 yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
+            if not n_left:
+                return
 
-    def _answer(self, chosen: Array, infos: Info, answers: Answers) -> None:
-        """Step the lanes that have not ended: fill in ``answers``, and add events to ``infos``."""
-        rewards, terminated, truncated = answers
+    def _step_lanes(self, chosen: Array, infos: Info, results: StepResults) -> None:
+        """Step the lanes that have not ended: fill in ``results``, and add events to ``infos``."""
+        rewards, terminated, truncated = results
         due = np.flatnonzero(~self._ended)
         if len(due):
-            transition = self._queue.take(due, chosen[due].astype(np.int32))
-            rewards[due] = self._earned(transition)
+            transition = self._queue.show_items(due, chosen[due].astype(np.int32))
+            rewards[due] = self._rewards_of_step(transition)
             terminated[due] = ~transition.alive
             if self._observer.counts_shown:
-                self._note_answers(due, chosen[due], rewards[due], transition)
-            self._observe_answers(due, transition, infos)
+                self._add_shown_items(due, chosen[due], rewards[due], transition)
+            self._observe_outcomes(due, transition, infos)
         self._elapsed += 1
         if self.max_episode_steps is not None:
             truncated[:] = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
 
-    def _earned(self, transition: Transition) -> Floats:
+    def _rewards_of_step(self, transition: Transition) -> Floats:
+        """Return the reward (m,) of each lane of a step; environments of slates count it otherwise."""
         return rewards_of(transition)
 
-    def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
+    def _add_shown_items(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
         """Add shown items and rewards of the lanes ``due`` to observations that count shown items."""
-        self._observer.add_answers(due, chosen, rewards)
+        self._observer.add_recommendations(due, chosen, rewards)
 
     def _admit(self, which: Ints, infos: Info, arrivals: Iterator[Arrivals]) -> None:
-        """Start the next users in lanes ``which``, with their observations and entries of ``infos``.
+        """Start the next users in lanes, and set their observations and entries of ``infos``.
 
-        ``arrivals`` may include further lanes, whose users stay: their events are added as well.
+        Args:
+            which: (m,) lanes in which users start.
+            infos: dictionary to which events are added.
+            arrivals: lanes, users and transitions. They may include other lanes, whose users stay and whose events are
+                added as well.
         """
         self._elapsed[which] = 0
-        if not self.world.n_user_features:
+        if not self.world.n_user_features:  # features are known only once a user waits, below
             self._observer.begin(which, None)
         skipped: dict[int, list[Info]] = {}
         for lanes, users, transition in arrivals:
@@ -331,13 +349,13 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             elif self.info == "counts":
                 self._counts(infos, "n_skipped")[lane] = len(entries)
 
-    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
+    def _observe_outcomes(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Update the observations of lanes after their actions, and add organic events to ``infos``."""
         if self.world.rates:  # a reward above 0 is a rating that is now revealed
             rewards = rewards_of(transition)
             revealed = np.flatnonzero(rewards > 0)
             items = transition.columns["action"][transition.starts[revealed]]
-            self._observer.add_answers(which[revealed], items, rewards[revealed])
+            self._observer.add_recommendations(which[revealed], items, rewards[revealed])
         self._add_organic_events(which, transition, infos)
 
     def _add_organic_events(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
@@ -345,7 +363,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         columns = transition.columns
         rows = organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
-        lanes = which.repeat(edges[1:] - edges[:-1])
+        lanes = which.repeat(edges[1:] - edges[:-1])  # of each event
         ratings = columns["reward"][rows] if self.world.rates else None
         self._observer.add_events(lanes, columns["item"][rows], ratings)
         events = {key: columns[name][rows] for key, name in self._queue.entries}
@@ -426,6 +444,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return fixed_lanes(infos, keys, self._info_size, self.num_envs)
 
     def _set(self, infos: Info, key: str, lane: int, value: Any) -> None:
+        """Set a lane's entry of ``infos`` under a key, and its mask."""
         self._entry(infos, key)[lane] = value
         infos[f"_{key}"][lane] = True
 

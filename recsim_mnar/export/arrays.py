@@ -17,7 +17,7 @@ from recsim_mnar.log.schema import as_type
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import checked_distribution
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
-from recsim_mnar.replays.probabilities import blocks_of, rounds_of, slate_size_of, walk
+from recsim_mnar.replays.probabilities import blocks_of, replay_rounds, rounds_of, slate_size_of
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -210,7 +210,7 @@ def distributions(log: Log, policy: Any) -> Floats:
     first_row = 0
     for block in blocks_of(log):
         acting = policy.fresh()
-        for rows in walk(block, [acting], rounds_of(block, one_by_one=one_by_one)):
+        for rows in replay_rounds(block, [acting], rounds_of(block, one_by_one=one_by_one)):
             for begin in range(0, len(rows), batch_size):
                 batch = rows[begin : begin + batch_size]
                 p = acting.probabilities(block["user"][batch])

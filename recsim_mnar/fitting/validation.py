@@ -26,7 +26,7 @@ from recsim_mnar.policies.registry import learner, uniform_policy
 from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counting
-from recsim_mnar.replays.probabilities import gives_propensities, replay, rounds_of, walk
+from recsim_mnar.replays.probabilities import gives_propensities, replay, replay_rounds, rounds_of
 from recsim_mnar.rng import Stream, check_seed, derive_seed, policy_uniforms, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
@@ -313,7 +313,7 @@ def _errors_of_traits(log: Log, policy: Policy, same_items: bool, seed: int) -> 
     """
     drawn = log["action"].copy()
     acting = policy.fresh()
-    for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
+    for decided in replay_rounds(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
         users = log["user"][decided]
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
 

@@ -199,7 +199,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     parts = []
     n_shown = np.zeros(world.n_items, np.int64)
     for columns, items, counts in map_shards(
-        functools.partial(_reduced, world.truth_column),
+        functools.partial(_reduce_shard, world.truth_column),
         world,
         policy,
         n_users,
@@ -210,7 +210,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     ):
         parts.append(columns)
         n_shown[items] += counts
-    # `of_slates` is empty for single items, else it has the discounted gains and the numbers of slates.
+    # `of_slates` has the discounted gains and the numbers of slates; it is empty if single items are shown.
     user, decisions, rewards, means, *of_slates = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(user) < 2:
         raise UserError(
@@ -221,7 +221,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     return Arm(user, decisions, rewards, means, n_shown, time.perf_counter() - began, discounted, slates)
 
 
-def _reduced(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], Ints, Ints]:
+def _reduce_shard(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], Ints, Ints]:
     """Reduce the log of a shard of users to the numbers of an :class:`Arm`.
 
     Args:
@@ -229,16 +229,16 @@ def _reduced(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple
         columns: columns of the shard's log.
 
     Returns:
-        per_user: result of :func:`_per_user`.
+        per_user: result of :func:`_sum_by_user`.
         items: recommended items.
         counts: number of recommendations of each of them.
     """
     counts = np.bincount(columns["action"][columns["event"] == schema.BANDIT])
     items = np.flatnonzero(counts)
-    return _per_user(truth, columns), items, counts[items]
+    return _sum_by_user(truth, columns), items, counts[items]
 
 
-def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
+def _sum_by_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """Sum the rows of a log by user.
 
     Returns:
@@ -299,14 +299,14 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
             means.append((DCG, arm.discounted, arm.slates))
         for metric, sums, counts in means:
             interval = ratio_interval(sums, counts, level)
-            details = {"users": n_users, "paired": paired, **judged(len(arm.user), *interval).to_dict()}
+            details = {"users": n_users, "paired": paired, **verdict_on_rate(len(arm.user), *interval).to_dict()}
             key = (world.name, "ab_test", name, metric)
             n = int(arm.decisions.sum())
             records.append(Record.of(*key, interval, level=level, n=n, seconds=arm.seconds, details=details))
     return records
 
 
-def judged(users: int, scale: float, low: float, high: float) -> Verdict:
+def verdict_on_rate(users: int, scale: float, low: float, high: float) -> Verdict:
     """Return the verdict on an arm's rate, or on a difference of rates.
 
     Args:
@@ -316,17 +316,17 @@ def judged(users: int, scale: float, low: float, high: float) -> Verdict:
         high: upper end of the interval.
     """
     findings = few_users(users)
-    findings.append(_wide(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
+    findings.append(_width_finding(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
     return Verdict.of(findings)
 
 
-def _wide(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
-    """Return the finding on an interval's width.
+def _width_finding(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
+    """Return the finding on an interval's width, whose severity grows with half the width over a value.
 
     Args:
         width: width of the interval.
-        scale: value to which half the width is relative.
-        what: name of that value in the message.
+        scale: value by which half the width is divided.
+        what: name of the value in the message.
         limits: ratios from which the estimate is to be used with caution, and not at all.
         action: advice.
     """
@@ -418,7 +418,7 @@ def online_arms(
     advance = counted(runs * len(policies), "runs")
     for name, policy in policies.items():
         began = time.perf_counter()
-        one_run = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
+        one_run = carrying(_run_online, world, policy, n_users, lanes, in_python=True)
         jobs = (functools.partial(one_run, derive_seed(seed, f"online/{run}")) for run in range(runs))
         outcomes = []
         for outcome in run_in_order(jobs, executor):
@@ -431,7 +431,7 @@ def online_arms(
             "runs": runs,
             "lanes": lanes,
             "per_run": means.tolist(),
-            **_judged_runs(runs, value, high - low).to_dict(),
+            **_verdict_on_runs(runs, value, high - low).to_dict(),
         }
         key = (world.name, ONLINE, name, rate_of(world)[0])
         n = int(decisions.sum())
@@ -440,17 +440,17 @@ def online_arms(
     return records
 
 
-def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float]:
+def _run_online(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float]:
     """Simulate one run; return its mean reward per decision and its number of decisions."""
     curve = simulate_online(world, policy, n_users, seed, lanes=lanes).curve
     decisions = int(curve.decisions[-1])
     return float(curve.rewards[-1]) / max(decisions, 1), float(decisions)
 
 
-def _judged_runs(runs: int, value: float, width: float) -> Verdict:
+def _verdict_on_runs(runs: int, value: float, width: float) -> Verdict:
     """Return the verdict on a mean over runs, from their number, the mean, and the width of its interval."""
     limits = (WIDE_OVER_RUNS, USELESS_OVER_RUNS)
-    findings = [_wide(width, value, "rate", limits, "repeat it with more seeds")]
+    findings = [_width_finding(width, value, "rate", limits, "repeat it with more seeds")]
     if runs < LEAST_RUNS:
         few = f"{runs} runs, of which the interval is made"
         findings.append(Finding("few_runs", 1.0, float(runs), few, f"repeat it with at least {LEAST_RUNS} seeds"))

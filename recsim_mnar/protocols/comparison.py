@@ -151,7 +151,7 @@ class Comparison:
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
-    """Return the experiment of a world or of its class; the latter leaves :attr:`Experiment.world` None."""
+    """Make the experiment that a world's class names; for a class, :attr:`Experiment.world` remains None."""
     made: Experiment = imported("comparison", world.compared_by)()
     if not inspect.isclass(world):
         made.world = world
@@ -213,9 +213,9 @@ def compare(
 
 def check_agents(experiment: Experiment, world: World, learners: Mapping[str, Learner]) -> None:
     """Raise UserError for an agent that needs data that the training log of this world's comparison lacks."""
-    holds = _log_holds(experiment, world)
+    contents = _log_contents(experiment, world)
     for name, learner in learners.items():
-        check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
+        check_needs_of_learner(name, learner, contents, f"the training log of the {world.name} world")
 
 
 def check_comparable(n_agents: int, n_items: int) -> None:
@@ -245,11 +245,11 @@ def worlds_for(needs: frozenset[str]) -> list[str] | None:
     if not needs:
         return None
     classes = {name: entry.world_class() for name, entry in WORLDS.items()}
-    contents = {name: _log_holds(experiment_of(world), world) for name, world in classes.items()}
+    contents = {name: _log_contents(experiment_of(world), world) for name, world in classes.items()}
     return [name for name, content in contents.items() if content is None or needs <= content]
 
 
-def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
+def _log_contents(experiment: Experiment, world: Any) -> frozenset[str] | None:
     """Return the kinds of data in the training log of a comparison; None for all kinds."""
     if experiment.log_holds is None:
         return world.log_holds
@@ -257,7 +257,7 @@ def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
 
 
 def judged_by(one: Protocol, trial: Trial) -> list[Record]:
-    """Run a protocol, and return its records under its name.
+    """Run a protocol, and return its records with the protocol's name in them.
 
     Raises:
         UserError: its result is no list of records, or is empty.
@@ -452,13 +452,14 @@ class Setup:
         settings = experiment.settings(preset, self.options)
         self._check_estimators(experiment, world, settings)
         names = self._agent_names(experiment, preset)
-        meanings = {**experiment.specs(preset, settings), **self.specs}
-        own_references = experiment.own_references & set(self.references)
-        specs = {name: meanings.get(name, name) for name in names if name not in own_references}
-        made = {name: registry.learner(spec) for name, spec in specs.items()}
+        specs_by_name = {**experiment.specs(preset, settings), **self.specs}
+        # Oracles are no learners with a spec: the comparison makes them from the world.
+        oracles = experiment.own_references & set(self.references)
+        specs = {name: specs_by_name.get(name, name) for name in names if name not in oracles}
+        learners = {name: registry.learner(spec) for name, spec in specs.items()}
         for spec in experiment.further_agents(settings):
-            registry.learner(spec)
-        check_agents(experiment, world, made)
+            registry.learner(spec)  # an unknown name is refused before any work
+        check_agents(experiment, world, learners)
         check_comparable(len(names) - len(self.references), world.n_items)
         return Resolved(self, preset, world, settings, specs)
 
@@ -468,8 +469,8 @@ class Setup:
         world = make_world(self.world, preset, params)
         if catalogue_seed is None or "catalogue_seed" not in world.params.to_dict():
             return world
-        others = [f"{name}={value}" for name, value in self.params.items() if name != "catalogue_seed"]
-        return make_world(self.world, preset, [*others, f"catalogue_seed={catalogue_seed}"])
+        params = [f"{name}={value}" for name, value in self.params.items() if name != "catalogue_seed"]
+        return make_world(self.world, preset, [*params, f"catalogue_seed={catalogue_seed}"])
 
     def _check_estimators(self, experiment: Experiment, world: Any, settings: Any) -> None:
         """Raise UserError for an estimator, of the settings or of a protocol, that does not fit this comparison."""
@@ -491,9 +492,9 @@ class Setup:
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise UserError(f"agent {twice[0]} is named twice")
-        knowing = experiment.own_references & set(self.agents or ())
-        if knowing:
-            raise UserError(f"{min(knowing)} knows the truth and cannot be picked: name it with --references")
+        oracles_as_agents = experiment.own_references & set(self.agents or ())  # presets may include references
+        if oracles_as_agents:
+            raise UserError(f"{min(oracles_as_agents)} knows the truth and cannot be picked: name it with --references")
         return names
 
 

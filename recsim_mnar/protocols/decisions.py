@@ -105,7 +105,7 @@ def long_run(
         seed: seed of the users.
         executor: executor over which users are spread; the result is the same without one.
     """
-    simulate_shard = carrying(_lives, world, policy, seed, in_python=acts_in_python(policy))
+    simulate_shard = carrying(_simulate_occasions, world, policy, seed, in_python=acts_in_python(policy))
     shards = user_shards(0, n_users, _shard_size(world, n_users, executor))
     jobs = (functools.partial(simulate_shard, np.arange(first, first + n)) for first, n in shards)
     sums = np.concatenate(list(run_in_order(jobs, executor)), axis=1)
@@ -124,13 +124,13 @@ def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
 
 
 def _estimate(sums: Floats) -> LongRun:
-    """Estimate the rate from the (2 + m, n_users) sums of :class:`_Record`: rewards, occasions, control variates."""
+    """Estimate the rate from the sums (2 + m, n_users) of :class:`_OccasionSums`: rewards, occasions, controls."""
     rewards = sums[_REWARDS]
     occasions = sums[_OCCASIONS]
     controls = sums[_BEGINS:]
     value = float(rewards.sum() / occasions.sum())
     influence = (rewards - value * occasions) / occasions.mean()
-    # The influences have mean 0. Without the controls' part their mean is the correction of the ratio.
+    # The influences have mean 0. After the controls are subtracted, their mean is the correction of the ratio.
     residual, n_controls = without_controls(influence, controls)
     correction = float(residual.mean())
     return LongRun(value + correction, residual - correction, int(occasions.sum()), n_controls)
@@ -167,31 +167,31 @@ def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
     return residual, len(used)
 
 
-def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floats:
-    """Simulate users from occasion to occasion until all have left; return the (2 + m, n_users) sums of a _Record.
+def _simulate_occasions(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floats:
+    """Simulate users from occasion to occasion until all have left, and return their sums (2 + m, n_users).
 
-    In the loop ``which`` are the lanes of the users that are still there, ``starts`` and ``items`` the views of each
-    since the last occasion, and ``comes`` tells which of them have another occasion.
+    The rows are those of :class:`_OccasionSums`. In the loop ``which`` are the lanes of users who have not left,
+    ``starts`` and ``items`` their views since the last occasion, and ``has_next`` is True for those with another one.
     """
     fixed = has_fixed_distribution(policy)
     lanes = world.open_occasions(len(users), views=not fixed)
     assert lanes is not None  # asks_at_occasions is true
     choices = _FixedChoices(lanes, policy, seed) if fixed else _Choices(lanes, policy, seed)
-    record = _Record(lanes, len(users))
+    record = _OccasionSums(lanes, len(users))
     which = np.arange(len(users))
     choices.arrive(users)
-    starts, items, comes = lanes.begin(which, seed, users)
-    record.begin(comes)
+    starts, items, has_next = lanes.begin(which, seed, users)
+    record.begin(has_next)
     while True:
         choices.observe(which, starts, items)
-        which = which[comes]
+        which = which[has_next]
         if len(which) == 0:
             return record.sums
         shown_rewards, expected = choices.rewards(which)
         clicked = lanes.uniform[which] < shown_rewards
         record.occasion(which, shown_rewards, expected, clicked)
-        starts, items, comes = lanes.answer(which, clicked)
-        record.outcome(which, clicked, comes)
+        starts, items, has_next = lanes.answer(which, clicked)
+        record.outcome(which, clicked, has_next)
 
 
 class _Choices:
@@ -235,12 +235,13 @@ class _Choices:
         actions, propensities = self._acting(users, drawn)
         shown_rewards = self._lanes.reward_means(which, actions)
         expected = shown_rewards.copy()
-        random = np.flatnonzero(propensities < 1.0)
-        if len(random):
-            further_draws = (drawn[random, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0  # evenly spaced, modulo 1
-            further_actions, _ = self._acting(np.repeat(users[random], _DRAWS - 1), further_draws.ravel())
-            means = self._lanes.reward_means(np.repeat(which[random], _DRAWS - 1), further_actions)
-            expected[random] = (shown_rewards[random] + means.reshape(len(random), -1).sum(axis=1)) / _DRAWS
+        stochastic = np.flatnonzero(propensities < 1.0)
+        if len(stochastic):
+            # Evenly spaced uniforms, modulo 1, starting at the one by which the shown item was drawn.
+            further_draws = (drawn[stochastic, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0
+            further_actions, _ = self._acting(np.repeat(users[stochastic], _DRAWS - 1), further_draws.ravel())
+            means = self._lanes.reward_means(np.repeat(which[stochastic], _DRAWS - 1), further_actions)
+            expected[stochastic] = (shown_rewards[stochastic] + means.reshape(len(stochastic), -1).sum(axis=1)) / _DRAWS
         return shown_rewards, expected
 
 
@@ -256,7 +257,7 @@ class _FixedChoices(_Choices):
         if distribution is None:
             distribution = np.full(policy.n_items, 1.0 / policy.n_items)
         probability = checked_distribution(policy, distribution, policy.n_items)
-        self._items = order[probability[order] > 0.0].astype(np.int32)
+        self._items = order[probability[order] > 0.0].astype(np.int32)  # possible items, by their rewards
         self._cumulative = np.cumsum(probability[self._items])
         self._cumulative[-1] = np.inf  # rounding may leave the sum below a uniform
 
@@ -268,20 +269,21 @@ class _FixedChoices(_Choices):
 
     def rewards(self, which: Ints) -> tuple[Floats, Floats]:
         """Implement :meth:`_Choices.rewards`, by draws stratified over items in the order of their rewards."""
-        if len(self._items) == 1:
+        if len(self._items) == 1:  # a deterministic policy needs no draws
             shown_rewards = self._lanes.reward_means(which, np.repeat(self._items, len(which)))
             return shown_rewards, shown_rewards
         drawn = policy_uniforms(self._seed, self._lanes.user[which], self._lanes.n_decisions[which])
-        even = (drawn[:, None] * _FIXED_DRAWS % 1.0 + np.arange(_FIXED_DRAWS)) / _FIXED_DRAWS
-        places = np.searchsorted(self._cumulative, even.ravel(), side="right")
-        means = self._lanes.reward_means(np.repeat(which, _FIXED_DRAWS), self._items[places]).reshape(even.shape)
-        # The shown item is that of the stratum in which the uniform lies: each stratum is equally probable, and
-        # independent of the place within the stratum, which all strata share.
+        # The fraction of ``drawn * _FIXED_DRAWS`` is the place within every stratum, its whole part the shown stratum.
+        stratified = (drawn[:, None] * _FIXED_DRAWS % 1.0 + np.arange(_FIXED_DRAWS)) / _FIXED_DRAWS
+        places = np.searchsorted(self._cumulative, stratified.ravel(), side="right")
+        means = self._lanes.reward_means(np.repeat(which, _FIXED_DRAWS), self._items[places]).reshape(stratified.shape)
+        # The strata are equally probable and independent of the place within them, so the shown item has the policy's
+        # distribution.
         strata = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
         return means[np.arange(len(which)), strata], means.mean(axis=1)
 
 
-class _Record:
+class _OccasionSums:
     """Sums over the occasions of each lane.
 
     Attributes:
@@ -300,11 +302,11 @@ class _Record:
         # State of each lane: polynomials and expected reward at its last occasion, and whether it has had one.
         self._last = np.zeros((len(self._terms), n_users))
         self._expected = np.zeros(n_users)
-        self._came = np.zeros(n_users, np.bool_)
+        self._had_occasion = np.zeros(n_users, np.bool_)
 
-    def begin(self, comes: NDArray[np.bool_]) -> None:
+    def begin(self, has_next: NDArray[np.bool_]) -> None:
         """Record which lanes (n_users,) have a first occasion, less its probability."""
-        self.sums[_BEGINS] = comes - self._prospects.begins
+        self.sums[_BEGINS] = has_next - self._prospects.begins
 
     def occasion(self, which: Ints, shown: Floats, expected: Floats, clicked: NDArray[np.bool_]) -> None:
         """Record an occasion of some lanes.
@@ -324,15 +326,15 @@ class _Record:
         self.sums[_REWARD_CLICK, which] += expected * surprise
         self._expected[which] = expected
         polynomials = _polynomials(self._lanes.state[which], self._lanes.variance[which], self._terms)
-        later = self._came[which]
-        self._first[:, which[~later]] = polynomials[:, ~later]
-        self._changes[:, which[later]] += (polynomials - self._last[:, which])[:, later]
+        is_later = self._had_occasion[which]
+        self._first[:, which[~is_later]] = polynomials[:, ~is_later]
+        self._changes[:, which[is_later]] += (polynomials - self._last[:, which])[:, is_later]
         self._last[:, which] = polynomials
-        self._came[which] = True
+        self._had_occasion[which] = True
 
-    def outcome(self, which: Ints, clicked: NDArray[np.bool_], comes: NDArray[np.bool_]) -> None:
+    def outcome(self, which: Ints, clicked: NDArray[np.bool_], has_next: NDArray[np.bool_]) -> None:
         """Record which of the lanes (n,) have another occasion, less its probability after a click or none."""
-        surprise = comes - self._prospects.goes_on[clicked.astype(np.int64)]
+        surprise = has_next - self._prospects.goes_on[clicked.astype(np.int64)]
         self.sums[_NEXT, which] += surprise
         self.sums[_REWARD_NEXT, which] += self._expected[which] * surprise
 
@@ -371,15 +373,16 @@ def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) 
 
 
 def interval(rate: LongRun, level: float) -> tuple[float, float]:
-    """Compute the interval of a rate by Student's quantile over users; its lower end is at least 0.
+    """Compute Student's t interval of a rate over users; its lower end is at least 0.
 
     Returns:
-        Its two ends; infinite without degrees of freedom.
+        low: lower end; minus infinity without degrees of freedom.
+        high: upper end; infinity without degrees of freedom.
     """
     from scipy.special import stdtrit
 
     n = len(rate.influence)
-    freedom = n - 1 - rate.n_controls
+    freedom = n - 1 - rate.n_controls  # each control variate has cost one fitted coefficient
     if freedom < 1:
         return -math.inf, math.inf
     error = math.sqrt(float(rate.influence @ rate.influence) / freedom / n)

@@ -72,17 +72,21 @@ def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4, uns
     one_of(split, "holdout: split", SPLITS)
     number_in(share, "holdout: share", 0.0, 1.0, ends="()")
     whole_number(windows, "holdout: windows", 1)
-    parts = [_split(log, before, after, unseen) for before, after in _cuts(log, split, share, windows)]
+    parts = [_split(log, before, after, unseen) for before, after in _split_masks(log, split, share, windows)]
     judged = [part for part in parts if len(part.items)]
     if not judged:
         raise UserError("holdout: no user has views before and after the cut. Hold out another share")
     return judged
 
 
-def _cuts(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Return masks (rows,) of training rows and of held-out views, one pair per part; none for a log without views.
+def _split_masks(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
+    """Return masks (rows,) of training rows and of held-out views, one pair per part; [] for a log without views.
 
-    :func:`split_log` describes the arguments.
+    Args:
+        log: log ordered by (user, step).
+        split: ``last``, ``user``, ``time`` or ``rolling``.
+        share: share of the views that is held out.
+        windows: number of parts of ``rolling``.
     """
     organic = ~log.is_bandit
     rows = np.flatnonzero(organic)
@@ -190,14 +194,14 @@ def held_out_ranks(
         if candidates != "all":
             is_candidate[seen_by, seen] = False
         if candidates == "sampled":
-            is_candidate[owner, items] = False  # they are no negatives
-            is_candidate &= _sampled(users, is_candidate, negatives, derive_seed(seed, "negatives"))
-        is_candidate[owner, items] = True
+            is_candidate[owner, items] = False  # held-out items are not drawn as negatives
+            is_candidate &= _draw_negatives(users, is_candidate, negatives, derive_seed(seed, "negatives"))
+        is_candidate[owner, items] = True  # held-out items are candidates, also if they were viewed before
         ranks[rows] = _ranks(scores, ties.reshape(scores.shape), is_candidate, owner, items)
     return ranks
 
 
-def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int) -> NDArray[np.bool_]:
+def _draw_negatives(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int) -> NDArray[np.bool_]:
     """Draw ``negatives`` of each user's allowed items; return a mask (U, n_items), as ``allowed`` is.
 
     Each item of each user has a uniform draw, and those with the smallest draws are taken.
@@ -381,9 +385,9 @@ class HoldOut(Protocol):
 
     def title(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return f"{self._words()} ({metric})"
+        return f"{self._split_title()} ({metric})"
 
-    def _words(self) -> str:
+    def _split_title(self) -> str:
         """Name the split as the field does, with its options."""
         named = {"last": "leave-last-out", "user": "split by user", "time": "split by time", "rolling": "rolling split"}
         options = [option for option in self.name.split("+")[1:] if not option.strip().startswith(("split=", "k="))]
@@ -391,9 +395,10 @@ class HoldOut(Protocol):
 
 
 def _timed_ranks(name: str, learner: Learner, *, splits: Sequence[Split], **how: Any) -> tuple[list[Ints], float]:
-    """Return an agent's ranks in every split, and the seconds taken; ``how`` are arguments of held_out_ranks."""
+    """Return an agent's ranks (n,) in every split, and the seconds taken; ``how`` are arguments of held_out_ranks."""
     began = time.perf_counter()
-    return [held_out_ranks(name, learner, one, **how) for one in splits], time.perf_counter() - began
+    ranks = [held_out_ranks(name, learner, split, **how) for split in splits]
+    return ranks, time.perf_counter() - began
 
 
 def _summed_by_user(parts: Sequence[tuple[Ints, Floats, Floats]]) -> tuple[Floats, Floats]:

@@ -151,27 +151,27 @@ def compare_interactions(
     facts = facts_of(data)
     unseen = settings.candidates == "unseen" or (settings.candidates == "auto" and not facts["repeats"])
     world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=settings.length)
-    trial = _Trial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
+    trial = _InteractionsTrial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
     trial.n_items = data.n_items
     trial.level = settings.level
     trial.train_log = trial.test_log = data.log
     trial.policies = cast(Any, NoPolicies())
     comparison = judged_comparison(OnInteractions(), chosen, trial)
     comparison.log = None  # it is the user's own file, which is not written again
-    _conclude(comparison, trial, data, facts)
+    _add_conclusion(comparison, trial, data, facts)
     if why_no_split:
         comparison.notes += [why_no_split]
     return comparison
 
 
-def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts) -> None:
+def _add_conclusion(found: Comparison, trial: _InteractionsTrial, data: Interactions, facts: Facts) -> None:
     """Fill in a comparison's conclusion, notes and details, in place of judgements by a truth.
 
     Args:
         found: the comparison, which is changed.
         trial: the trial, with each user's mean of the ranking metric.
         data: the interactions.
-        facts: their counts.
+        facts: counts of rows, users, items, repeats and duplicates.
     """
     level = trial.level
     k = trial.settings.length
@@ -195,7 +195,7 @@ def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts
         "candidates": "unseen" if unseen else "all",
         "best": [one.to_dict() for one in ranked],
     }
-    found.hints = alike(found.records)
+    found.hints = agents_with_same_values(found.records)
     found.neutral = frozenset({f"coverage@{k}", f"popularity@{k}"})
 
 
@@ -318,7 +318,7 @@ class OnInteractions(Experiment):
 
 
 @dataclass
-class _Trial(Trial):
+class _InteractionsTrial(Trial):
     """A trial that keeps each user's mean of the ranking metric, for paired tests.
 
     Attributes:
@@ -340,7 +340,7 @@ class _Trial(Trial):
             self.by_user.setdefault(protocol, {})[agent] = means
 
 
-def alike(records: Sequence[Record]) -> list[str]:
+def agents_with_same_values(records: Sequence[Record]) -> list[str]:
     """Describe, in one sentence per group, agents that have the same values in all records."""
     groups: dict[str, list[str]] = {}
     for agent in dict.fromkeys(r.agent for r in records):
@@ -387,7 +387,7 @@ def _notes(data: Interactions, facts: Facts, unseen: bool, k: int, records: Sequ
 
     Args:
         data: the interactions.
-        facts: their counts.
+        facts: counts of rows, users, items, repeats and duplicates.
         unseen: True if items that a user has viewed are no candidates.
         k: length of the lists.
         records: records of the protocols.
@@ -439,7 +439,8 @@ class Leaders:
         names: the agents in the order of their means, the largest first; none is significantly worse than another
             agent.
         n_users: number of users.
-        protocol, metric: protocol and metric by which agents are ranked.
+        protocol: protocol by which agents are ranked.
+        metric: metric of the protocol by which agents are ranked.
     """
 
     names: tuple[str, ...]
@@ -478,7 +479,7 @@ def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", m
     order = [names[i] for i in np.argsort(-means, kind="stable")]
     if rivals == 0 or n_users < LEAST_USERS:
         return Leaders(tuple(order), n_users, protocol, metric)
-    quantile = float(stdtrit(n_users - 1, 1.0 - (1.0 - level) / rivals))
+    quantile = float(stdtrit(n_users - 1, 1.0 - (1.0 - level) / rivals))  # Bonferroni over the rivals
     beaten = set()
     for i, name in enumerate(names):
         lead = table - table[i]  # of each agent over this one, user by user

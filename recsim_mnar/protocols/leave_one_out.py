@@ -179,8 +179,8 @@ def fold_ranks(
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     data = _FoldData.of(log, n_items, check_seed(seed), **choices)
     _check_train(log, train)
-    agents, seconds = _prepared(data, learners, train)
-    one_fold = carrying(_fold, data, agents, in_python=True)
+    agents, seconds = _prepare_agents(data, learners, train)
+    one_fold = carrying(_rank_fold, data, agents, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     advance = counted(folds, "folds")
     ranks: dict[str, list[Ints]] = {name: [] for name in agents}
@@ -253,7 +253,7 @@ class _FoldData:
         return details | {"folds": folds, "held_out": folds * len(self.eligible)}
 
 
-def _prepared(
+def _prepare_agents(
     data: _FoldData, learners: Mapping[str, Learner], train: Log | None
 ) -> tuple[dict[str, Learner | Policy], dict[str, float]]:
     """Prepare agents for all folds: fit them on ``train`` or, without it, let learners choose their hyperparameters.
@@ -288,19 +288,19 @@ def _check_train(log: Log, train: Any) -> None:
         return
     if not isinstance(train, Log):
         raise UserError(f"leave-one-out: train must be a Log of other users, got {train!r}")
-    same, shared = _same_users(log.organic(), train.organic())
-    if 2 * same > shared:
+    same, shared = _count_same_users(log.organic(), train.organic())
+    if 2 * same > shared:  # most users in both logs have the same views in them
         raise UserError(
             f"leave-one-out: train holds views that are judged (of {same} of the {shared} users in both logs), so they "
             "would not be held out. Give a log of other users, or omit train to refit on the judged users' other rows"
         )
 
 
-def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
+def _count_same_users(judged: Log, trained: Log) -> tuple[int, int]:
     """Count the user ids that seem to be the same users in both logs.
 
-    Different people may have the same ids. It is then a rare chance that step and item of all their views agree.
-    Earlier or later rows of the same users, which may be trained on, have other steps.
+    Different people with one id hardly ever agree in step and item of all views. Earlier or later rows of the same
+    users, which may be trained on, have other steps.
 
     Returns:
         same: number of ids whose views in the shorter log are all in the other one.
@@ -309,13 +309,13 @@ def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
     import pandas as pd
 
     columns = ("user", "step", "item")
-    views, train_views = (
-        pd.DataFrame({name: log[name] for name in columns}).drop_duplicates() for log in (judged, trained)
-    )
-    common = views.merge(train_views)
-    n_judged, n_train, n_common = (rows.groupby("user").size() for rows in (views, train_views, common))
-    n_shorter = pd.concat([n_judged, n_train], axis=1, join="inner").min(axis=1)
-    n_shorter = n_shorter[n_shorter >= 2]
+    judged_views = pd.DataFrame({name: judged[name] for name in columns}).drop_duplicates()
+    train_views = pd.DataFrame({name: trained[name] for name in columns}).drop_duplicates()
+    n_judged = judged_views.groupby("user").size()
+    n_train = train_views.groupby("user").size()
+    n_common = judged_views.merge(train_views).groupby("user").size()
+    n_shorter = pd.concat([n_judged, n_train], axis=1, join="inner").min(axis=1)  # of users in both logs
+    n_shorter = n_shorter[n_shorter >= 2]  # a single view agrees too easily by chance
     same = n_common.reindex(n_shorter.index, fill_value=0) == n_shorter
     return int(same.sum()), len(n_shorter)
 
@@ -334,7 +334,7 @@ def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
 
 
-def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) -> dict[str, tuple[Ints, float]]:
+def _rank_fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) -> dict[str, tuple[Ints, float]]:
     """Rank the held-out items of one fold.
 
     Args:
@@ -347,9 +347,9 @@ def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) ->
     """
     views = data.views
     eligible = data.eligible
-    held = held_out_views(views, eligible, data.seed, fold)
+    held_out = held_out_views(views, eligible, data.seed, fold)
     kept = np.ones(len(data.log), bool)
-    kept[views.rows[held]] = False
+    kept[views.rows[held_out]] = False
     rest = data.log.select(kept)
     tie_draws = uniforms(derive_seed(data.seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
     results = {}
@@ -360,7 +360,9 @@ def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) ->
             policy = agent.fresh()  # parallel folds must not share the policy's state
         else:
             policy = fitted(agent, rest, n_items=data.n_items, seed=data.fit_seed)
-        above, n_tied = ranks_of(name, policy, views, eligible, held, data.unseen, ties=data.ties, own_rows=own_rows)
+        above, n_tied = ranks_of(
+            name, policy, views, eligible, held_out, data.unseen, ties=data.ties, own_rows=own_rows
+        )
         ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)  # a uniform place among equal scores
         results[name] = (ranks, time.perf_counter() - began)
     return results
@@ -427,7 +429,7 @@ class LeaveOneOut(Protocol):
     def judge(self, study: Trial) -> list[Record]:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         folds = self.folds or study.settings.to_dict().get("folds", 10)
-        study.report(f"{_titled('leave-one-out', self._options())}, {folds} folds")
+        study.report(f"{_with_options('leave-one-out', self._options())}, {folds} folds")
         k = self.k or study.world.slate_size
         self.metrics = _metrics_of_lists(k)
         ks = KS
@@ -463,11 +465,11 @@ class LeaveOneOut(Protocol):
 
     def title(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return _titled("leave-one-out", [metric.upper(), *self._options()])
+        return _with_options("leave-one-out", [metric.upper(), *self._options()])
 
     def heading(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
-        return _titled(metric.upper(), self._options())
+        return _with_options(metric.upper(), self._options())
 
     def _options(self) -> list[str]:
         """List the options after the name, without ``k``, which is part of the metric."""
@@ -496,7 +498,7 @@ def _metrics_of_lists(k: int) -> list[str]:
     return [f"{metric}@{k}" for metric in metrics]
 
 
-def _titled(title: str, options: Sequence[str]) -> str:
+def _with_options(title: str, options: Sequence[str]) -> str:
     """Append options in brackets to a title, if there are any."""
     if options:
         return f"{title} ({', '.join(options)})"

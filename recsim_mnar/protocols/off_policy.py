@@ -34,10 +34,10 @@ from recsim_mnar.replays.probabilities import (
     probability_range,
     replay,
     replay_ranking,
+    replay_rounds,
     replay_with_support,
     rounds_of,
     slate_size_of,
-    walk,
 )
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
@@ -83,14 +83,14 @@ def modelled_values(log: Log, policy: Policy, means: Floats) -> Floats:
     first = 0
     for block in blocks_of(log):
         acting = policy.fresh()
-        for rows in walk(block, [acting], rounds_of(block, one_by_one=False)):
+        for rows in replay_rounds(block, [acting], rounds_of(block, one_by_one=False)):
             users = block["user"][rows]
-            values[first + rows] = _expected(acting, users, means[users % FOLDS])
+            values[first + rows] = _mean_under_policy(acting, users, means[users % FOLDS])
         first += len(block["user"])
     return values[log.is_bandit]
 
 
-def _expected(policy: Policy, users: Ints, values: Floats) -> Floats:
+def _mean_under_policy(policy: Policy, users: Ints, values: Floats) -> Floats:
     """Compute the mean of item values under a policy's present distribution for each user.
 
     The distribution is computed only for users whose decision has a probability below 1.
@@ -107,10 +107,10 @@ def _expected(policy: Policy, users: Ints, values: Floats) -> Floats:
     any_uniform = np.full(n, 0.5)  # a decision of probability 1 does not depend on it
     actions, propensities = checked_decisions(policy, policy.act(users, any_uniform), n=n, n_items=n_items)
     out: Floats = values[np.arange(n), actions]
-    random = np.flatnonzero(propensities < 1.0)
-    step = max(1, (1 << 21) // n_items)  # bounds the memory for probabilities
-    for begin in range(0, len(random), step):
-        rows = random[begin : begin + step]
+    stochastic = np.flatnonzero(propensities < 1.0)
+    step = max(1, (1 << 21) // n_items)  # 16 MB of probabilities at a time
+    for begin in range(0, len(stochastic), step):
+        rows = stochastic[begin : begin + step]
         probabilities = checked_distribution(policy, policy.probabilities(users[rows]), n_items, n=len(rows))
         out[rows] = np.einsum("ui,ui->u", probabilities, values[rows])
     return out
@@ -156,7 +156,7 @@ def of_comparison(settings: Any, *, ranks: bool) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _PolicyEstimates:
     """Estimates of one policy.
 
     Attributes:
@@ -216,9 +216,9 @@ def off_policy(
     for name, policy in policies.items():
         began = time.perf_counter()
         if ranks:
-            judged = _judge_ranking(log, policy, estimators, **common)
+            judged = _estimate_ranking(log, policy, estimators, **common)
         else:
-            judged = _judge_items(log, policy, estimators, on_log=(replayed or {}).get(name), **common)
+            judged = _estimate_items(log, policy, estimators, on_log=(replayed or {}).get(name), **common)
         distributions.append(_distribution(name, judged.weights, clip))
         seconds = (time.perf_counter() - began) / max(len(judged.estimates), 1)
         for estimator, estimate in judged.estimates.items():
@@ -227,8 +227,8 @@ def off_policy(
             details = {**_details(estimate, judged.weights), **judged.details.get(estimator, {})}
             if not ranks:
                 details |= _identified(name, estimate)
-            how: dict[str, Any] = {"level": level, "n": estimate.n, "seconds": seconds, "details": details}
-            records.append(Record.of(world, "off_policy", name, estimator, _sampling(estimate), **how))
+            fields: dict[str, Any] = {"level": level, "n": estimate.n, "seconds": seconds, "details": details}
+            records.append(Record.of(world, "off_policy", name, estimator, _sampling_interval(estimate), **fields))
     if findings is not None:
         findings["weights"] = distributions
     return records
@@ -241,7 +241,7 @@ def _distribution(name: str, weights: Floats, clip: float) -> dict[str, Any]:
     return tally.distribution(name).to_dict()
 
 
-def _judge_items(
+def _estimate_items(
     log: Log,
     policy: Policy,
     estimators: Sequence[str],
@@ -251,7 +251,7 @@ def _judge_items(
     logging: Policy | None,
     on_log: PolicyOnLog | None,
     executor: Executor | None,
-) -> _Judged:
+) -> _PolicyEstimates:
     """Estimate the value of a policy from a log of single items.
 
     Args:
@@ -294,10 +294,10 @@ def _judge_items(
         scores = decisions.scores(estimator)
         if scores:
             raw[estimator] = {"user": decisions.user, **scores}
-    return _Judged(decisions.weight, estimates, details, raw)
+    return _PolicyEstimates(decisions.weight, estimates, details, raw)
 
 
-def _judge_ranking(
+def _estimate_ranking(
     log: Log,
     policy: Any,
     estimators: Sequence[str],
@@ -306,7 +306,7 @@ def _judge_ranking(
     level: float,
     logging: Any,
     executor: Executor | None,
-) -> _Judged:
+) -> _PolicyEstimates:
     """Estimate the value of a policy from a log of slates.
 
     Values are per item shown. The discounted cumulative gain per slate is estimated, too, by the first estimator that
@@ -340,15 +340,15 @@ def _judge_ranking(
     if dcg_estimator is not None:
         dcg_clip = clip if dcg_estimator in clipped else None
         estimates[DCG] = value(estimators=dcg_estimator, position_weights=DCG, clip=dcg_clip)[dcg_estimator]
-    return _Judged(target["marginal"] / logged["propensity"], estimates)
+    return _PolicyEstimates(target["marginal"] / logged["propensity"], estimates)
 
 
 def _first_with_positions(estimators: Sequence[str]) -> str | None:
-    """Return the first estimator that uses the positions of a slate's items; None without one."""
+    """Return the first estimator that can weight positions, which those for unordered sets cannot; None without one."""
     return next((estimator for estimator in estimators if ranking_estimator(estimator).weight != "set"), None)
 
 
-def _sampling(estimate: Estimate) -> tuple[float, float, float]:
+def _sampling_interval(estimate: Estimate) -> tuple[float, float, float]:
     """Return value, low and high end of an estimate with its sampling interval, which ignores the bias of clipping.
 
     An end is moved to the value if rounding, or an interval within the range of rewards, excludes the value.
@@ -497,12 +497,12 @@ class OffPolicy(Protocol):
         log = study.log()
         executor = study.executor
         began = time.perf_counter()
-        policies = None
+        on_log = None
         if log.is_bandit.any() and not ranks:
-            policies = policies_on_log(
+            on_log = policies_on_log(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=executor
             )
-        shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
+        shared_seconds = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
         study.findings["clip"] = settings.clip
         records = off_policy(
             log,
@@ -512,19 +512,19 @@ class OffPolicy(Protocol):
             level=study.level,
             world=study.world.name,
             logging=study.logging_policy,
-            replayed=policies,
+            replayed=on_log,
             findings=study.findings,
             executor=executor,
             keep_raw=None if study.raw is None else functools.partial(study.keep_raw, self.name),
         )
-        if policies is None:
+        if on_log is None:
             exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=executor)
         else:
-            exact = {name: on_log.value for name, on_log in policies.items()}
+            exact = {name: result.value for name, result in on_log.items()}
         judged = []
         for record in records:
             details = {**record.details, "value_on_log": exact[record.agent]}
-            judged.append(replace(record, protocol=self.name, seconds=record.seconds + shared, details=details))
+            judged.append(replace(record, protocol=self.name, seconds=record.seconds + shared_seconds, details=details))
         return judged
 
     def title(self, metric: str) -> str:

@@ -102,7 +102,7 @@ def ranks_of(
         owners: (n,) user of each held-out view, as the index in ``views``; the views of a user are consecutive.
         held: (n,) position of each held-out view in ``views``.
         unseen: True to exclude the items of the user's remaining views from the candidates.
-        ties: one of :data:`TIES`; with "lowest", equal items of a lower index count as above, and none as equal.
+        ties: one of :data:`TIES`; with "lowest", equal items of a lower index count as larger, and none as equal.
         own_rows: True if the policy was fitted on rows of the same users.
 
     Returns:
@@ -110,7 +110,7 @@ def ranks_of(
         n_tied: (n,) number of other candidates with an equal score.
     """
     items = views.items[held]
-    if policy.fixed_distribution() is not None and not unseen:  # one ranking for everybody
+    if policy.fixed_distribution() is not None and not unseen:  # all users have the same scores and candidates
         score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
         checked_scores(name, score[None], 1, policy.n_items)
         if ties == "lowest":
@@ -120,20 +120,21 @@ def ranks_of(
         return len(ordered) - right, right - np.searchsorted(ordered, score[items], side="left") - 1
     above = np.empty(len(held), np.int64)
     n_tied = np.empty(len(held), np.int64)
-    distinct = len(np.unique(owners)) == len(owners)
+    are_distinct = len(np.unique(owners)) == len(owners)
     chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for begin in range(0, len(held), chunk):
         part = slice(begin, begin + chunk)
         seen_by, seen = views_of(views, owners[part], held[part])
         originals = views.users[owners[part]]
         # A user with several held-out views counts as several users, each without one of the views.
-        users = originals if distinct else np.arange(len(originals))
+        users = originals if are_distinct else np.arange(len(originals))
         result = scores_after(policy, users, users[seen_by], seen, originals if own_rows else None)
         scores = checked_scores(name, result, len(users), policy.n_items)
         table = _count(
             name, scores, items[part], seen_by=seen_by, seen=seen, unseen=unseen, above=above[part], n_tied=n_tied[part]
         )
         if ties == "lowest":
+            # Candidates with an equal score and a lower index than the held-out item come before it.
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
             n_tied[part] = 0
     return above, n_tied
@@ -204,9 +205,11 @@ def _count(
     """
     from recsim_mnar.kernels import _vectors_kernel
 
-    single = scores.dtype == np.float32
-    as_array = np.array if unseen else np.asarray  # the first one copies, because the array is changed below
-    table = as_array(scores, dtype=np.float32 if single else np.float64, order="C")
+    dtype: Any = np.float64
+    if scores.dtype == np.float32:
+        dtype = np.float32  # the kernel takes both
+    as_array = np.array if unseen else np.asarray  # np.array copies, because the array is changed below
+    table = as_array(scores, dtype=dtype, order="C")
     if unseen:
         rows = np.arange(len(items))
         item_scores = table[rows, items]  # a held-out item stays a candidate, also if it was viewed before
@@ -223,7 +226,7 @@ def _count(
 def exhaustive_ranks(
     name: str, learner: Learner, log: Log, views: Views, n_items: int, unseen: bool, seed: int
 ) -> tuple[Ints, Ints]:
-    """Count for every view the candidates above its item and those level with it, by the agent fitted without the view.
+    """Count, for every view, the candidates that score above and equal to its item for an agent fitted without it.
 
     Args:
         name: name of the agent, for messages.
@@ -260,7 +263,10 @@ def exhaustive_ranks(
     n_tied = np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
     for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
-        seen_by, seen = views_of(views, owner[held], held) if unseen else (held[:0], views.items[:0])
+        seen_by = held[:0]  # no views, if their items remain candidates
+        seen = views.items[:0]
+        if unseen:
+            seen_by, seen = views_of(views, owner[held], held)
         above_here = np.empty(len(held), np.int64)
         tied_here = np.empty(len(held), np.int64)
         _count(

@@ -54,7 +54,7 @@ class Revealed:
         matrix: (U, I) all ratings: truth.
         ratings: the n revealed ratings that estimates read.
         known: (n,) propensities with which they were revealed.
-        estimated: fit of the propensities, which :func:`estimate_ratings` repeats in resamples of users.
+        estimated: function that estimates the propensities; :func:`estimate_ratings` calls it in resamples of users.
         losses: by agent and metric, the loss (or gain) of every cell.
     """
 
@@ -103,7 +103,7 @@ def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int,
     if method == "popularity":
         return _popularity
     draws = np.arange(n_random)
-    cells = (uniforms(seed, Stream.PROTOCOL, draws, 0) * matrix.size).astype(np.int64)
+    cells = (uniforms(seed, Stream.PROTOCOL, draws, 0) * matrix.size).astype(np.int64)  # drawn with replacement
     return naive_bayes(ratings, matrix.ravel()[cells])
 
 
@@ -117,7 +117,7 @@ def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Lo
 
     Args:
         policy: policy of the agent.
-        scores: (U, I) its scores; items of score -inf are ranked last.
+        scores: (U, I) scores of the agent; items of score -inf are ranked last.
         k: length of the list for DCG.
         seed: seed of the draws that break ties.
     """
@@ -184,7 +184,7 @@ class RatingEstimate(Protocol):
                 )
         return records
 
-    def _keep_raw(self, study: Trial, agent: str, metric: str, delta: Loss, own: Revealed, clip: float) -> None:
+    def _keep_raw(self, study: Trial, agent: str, metric: str, delta: Loss, revealed: Revealed, clip: float) -> None:
         """Keep the loss of each revealed rating as a raw result, with the weight that the estimator gives it.
 
         Args:
@@ -192,19 +192,19 @@ class RatingEstimate(Protocol):
             agent: name of the agent.
             metric: name of the metric.
             delta: the agent's loss in every cell.
-            own: the revealed ratings.
+            revealed: the revealed ratings.
             clip: smallest propensity in use.
         """
         if study.raw is None:
             return
-        ratings = own.ratings
+        ratings = revealed.ratings
         losses = delta.at(ratings.users, ratings.items, ratings.values)
         weights = np.ones(len(losses))
-        inverse = 1.0 / np.maximum(own.known, clip)
+        inverse = 1.0 / np.maximum(revealed.known, clip)
         if self.estimator == "snips":
             weights = inverse
         elif self.estimator == "ips":  # a sum over the n ratings divided by U I, here as a mean of n numbers
-            losses = losses * inverse * (len(losses) / own.matrix.size)
+            losses = losses * inverse * (len(losses) / revealed.matrix.size)
         study.keep_raw(self.name, metric, agent, user=ratings.users, value=losses, weight=weights)
 
     def estimates_truth(self, metric: str) -> bool:

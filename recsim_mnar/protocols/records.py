@@ -341,16 +341,16 @@ def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float 
         ranked = candidates.get((ranking.protocol, ranking.metric), {})
         ranked_records = [record for agent, record in ranked.items() if agent in true]
         if len(ranked_records) >= 2:
-            judgements.append(_judged(ranking, ranked_records, true, tie))
+            judgements.append(_judge_ranking(ranking, ranked_records, true, tie))
     return judgements
 
 
-def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], tie: float) -> Judgement:
-    """Judge a protocol's ranking by the truth; losses change their sign, so that larger is always better.
+def _judge_ranking(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], tie: float) -> Judgement:
+    """Judge a protocol's ranking by the truth; the sign of losses is changed, so that larger is always better.
 
     Args:
         ranking: the ranking.
-        ranked: its records, two or more.
+        ranked: records of the ranked agents, two or more.
         true: record of the truth by agent.
         tie: share of the best true value below which a cost counts as none.
     """
@@ -361,7 +361,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
     bounds = {r.agent: sign * (r.high if larger else r.low) for r in ranked}
     truth = {agent: sign * record.value for agent, record in true.items()}
     best = _largest(truth)[0]
-    picks = _largest(values)
+    picks = _largest(values)  # several if they tie
     losses = [truth[best] - truth[agent] for agent in picks]
     half_widths = [half_width(true[best], true[agent]) for agent in picks]
     negligible = tie * abs(truth[best])
@@ -414,6 +414,7 @@ def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool)
     """
     sign = 1.0 if larger else -1.0
     value = sign * picks[0].value
+    # Rivals are agents whose intervals reach beyond the pick's value.
     rivals = [r for r in ranked if r not in picks and sign * r.limit(larger) > value]
     severity = max(r.severity for r in [*picks, *rivals])
     unusable_picks = [r.agent for r in picks if not r.usable]
@@ -493,7 +494,7 @@ def _largest(values: Mapping[str, float]) -> list[str]:
 def half_width(first: Record, second: Record) -> float:
     """Return half the width of the interval of the true difference of two agents; 0 for an agent and itself.
 
-    It is the paired one if the truth's records have it, else that of two independent values.
+    The interval is the paired one if the truth's records have it, else that of two independent values.
     """
     if first.agent == second.agent:
         return 0.0
@@ -522,9 +523,10 @@ def truth_of_users(
     for name, values in means.items():
         ones = np.ones(len(values))
         interval = ratio_interval(values, ones, level)
-        about = {"users": len(values)}
+        details = {"users": len(values)}
         key = (world, "truth", name, metric)
-        records.append(Record.of(*key, interval, level=level, n=n or len(values), seconds=seconds, details=about))
+        n_units = n or len(values)
+        records.append(Record.of(*key, interval, level=level, n=n_units, seconds=seconds, details=details))
         influence[name] = ratio_influence(values, ones)
     return with_half_widths(records, influence, level)
 
@@ -637,9 +639,10 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
 
 
 def student_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
-    """Compute the mean of independent numbers (n,) of any sign and the ends of its Student interval.
+    """Compute the mean of independent numbers (n,) of any sign, and Student's t interval of the mean.
 
-    The ends are infinite for a single number.
+    Returns:
+        Value, low and high end; the ends are infinite for a single number.
     """
     from scipy.special import stdtrit
 

@@ -177,7 +177,7 @@ class Scoreboard:
         parts = []
         for (picks, result), choices in groups.items():
             verb = choices[0].verb if len(choices) == 1 else "pick"
-            parts.append(f"{listed([choice.label for choice in choices])} {verb} {picks}, {_relative(result)}")
+            parts.append(f"{listed([choice.label for choice in choices])} {verb} {picks}, {_as_clause(result)}")
         text = "; ".join(parts)
         if text:
             return f"{text[0].upper()}{text[1:]}."
@@ -243,11 +243,13 @@ def agents_of(comparison: Scored, columns: Sequence[Column]) -> list[str]:
     names = list(dict.fromkeys(r.agent for r in comparison.records))
     if not columns:
         return names
-    by = next((column for column in columns if column.is_truth), columns[0])
-    sign = 1.0 if by.key[1] in comparison.losses else -1.0
-    rank = {name: sign * cell.record.value for name, cell in by.cells.items() if math.isfinite(cell.record.value)}
+    column = next((column for column in columns if column.is_truth), columns[0])
+    sign = 1.0 if column.key[1] in comparison.losses else -1.0  # the best agent gets the smallest sort key
+    sort_keys = {
+        name: sign * cell.record.value for name, cell in column.cells.items() if math.isfinite(cell.record.value)
+    }
     references = {r.agent for r in comparison.records if r.is_reference}
-    return sorted(names, key=lambda name: (name in references, rank.get(name, math.inf)))
+    return sorted(names, key=lambda name: (name in references, sort_keys.get(name, math.inf)))
 
 
 def _column(comparison: Scored, key: Key) -> Column:
@@ -256,9 +258,12 @@ def _column(comparison: Scored, key: Key) -> Column:
     judgement = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     candidates = [r for r in records if math.isfinite(r.value) and not r.is_reference]
     decimals = _decimals(r.value for r in records if math.isfinite(r.value))
-    best = math.nan
+    best = math.nan  # equals no value, so that no cell is marked
     if len(candidates) > 1 and key[1] not in comparison.neutral:
-        best = (min if key[1] in comparison.losses else max)(r.value for r in candidates)
+        best_of = max
+        if key[1] in comparison.losses:
+            best_of = min
+        best = best_of(r.value for r in candidates)
     cells = {r.agent: Cell(r, decimals, bool(r.value == best) and not r.is_reference) for r in records}
     return Column(key, comparison.heading(key), cells, judgement)
 
@@ -296,8 +301,10 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
     first = group[0]
     names = ", ".join(j.title for j in group)
     if several_targets:
-        everyone = len(group) == sum(j.target == first.target for j in judgements) > 1
-        names = f"{first.target}: {'all' if everyone else names}"
+        n_of_target = sum(j.target == first.target for j in judgements)
+        if len(group) == n_of_target > 1:
+            names = "all"
+        names = f"{first.target}: {names}"
     picks = " or ".join(first.picks)
     if first.ranks_nothing:
         picks = "all alike"
@@ -306,8 +313,8 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
     return Choice(names, picks, first.result, first.outcome, several=len(group) > 1)
 
 
-def _relative(result: str) -> str:
-    """Phrase a result as a clause after a comma."""
+def _as_clause(result: str) -> str:
+    """Phrase a result as a clause after a comma: "loses 3 % of the clicks" becomes "which loses ..."."""
     if result.startswith(("loses", "adds", "is ")):
         return f"which {result}"
     return result
@@ -329,7 +336,10 @@ def _table_lines(board: Scoreboard, width: int) -> list[str]:
         rows = _rows(board, columns)
         if len(columns) <= 1 or max(map(len, rows), default=0) <= width:
             return rows
-        columns.pop(-2 if columns[-1].is_truth and len(columns) > 1 else -1)
+        last_estimate = -1
+        if columns[-1].is_truth:
+            last_estimate = -2
+        columns.pop(last_estimate)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -346,13 +356,13 @@ def _rows(board: Scoreboard, columns: Sequence[Column]) -> list[str]:
     padded = [[""] * (tall - len(head)) + head for head in heads]
     names = [*[""] * (tall - 1), "agent", *map(brief, board.agents)]
     texts = [
-        [f"  {line}" for line in head] + _texts(column, board.agents)
+        [f"  {line}" for line in head] + _cell_texts(column, board.agents)
         for head, column in zip(padded, columns, strict=True)
     ]
     return aligned(list(zip(names, *texts, strict=True)))
 
 
-def _texts(column: Column, agents: Sequence[str]) -> list[str]:
+def _cell_texts(column: Column, agents: Sequence[str]) -> list[str]:
     """Format a column's cells: mark of the pick, value aligned to the right with its sign, and half width."""
     cells = [column.cells.get(agent) for agent in agents]
     numbers = ["-" if cell is None or not math.isfinite(cell.record.value) else cell.value for cell in cells]

@@ -25,7 +25,7 @@ from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
-from recsim_mnar.protocols.ab_test import ABTest, judged
+from recsim_mnar.protocols.ab_test import ABTest, verdict_on_rate
 from recsim_mnar.protocols.base import Experiment, Protocol, Trial
 from recsim_mnar.protocols.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
@@ -308,7 +308,7 @@ class UpliftABTest(ABTest):
         metric = f"uplift@{length}"
         n_treated = len(groups[0])
         study.keep_raw("ab_test", metric, agent, user=np.arange(n_users), value=_parts(groups, arms))
-        judgement = judged(min(n_treated, n_users - n_treated), abs(interval[0]), *interval[1:])
+        judgement = verdict_on_rate(min(n_treated, n_users - n_treated), abs(interval[0]), *interval[1:])
         details = {"users": n_users, "treated": n_treated, **judgement.to_dict(), **data.rankings[agent].details}
         n = n_users * study.settings.test_periods
         key = (data.world.name, "ab_test", agent, metric)

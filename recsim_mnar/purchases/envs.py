@@ -97,8 +97,8 @@ class _Purchases(ShowsSeveral):
         bought = (columns["event"] == schema.ORGANIC) | (columns["reward"] == 1)
         return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
 
-    def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """Implement :meth:`ShowsSeveral.note`: bought items count as organic events do, recommended or not."""
+    def observe_shown(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
+        """Implement :meth:`ShowsSeveral.observe_shown`: bought items count as organic events do, recommended or not."""
         rows = earning_rows(transition)
         edges = rows.searchsorted(transition.starts)
         self._observer.add_events(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
@@ -121,10 +121,10 @@ class PurchasesEnv(_Purchases, SeveralEnv):
 
     _more_events = ("bought",)
 
-    def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
+    def _observe_outcome(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
         """Add purchases without a recommendation, and then those of the slate, to the observation, and return it."""
-        self._seen(info)
-        self.note(self._lane, shown, transition)
+        self._observe_views(info)
+        self.observe_shown(self._lane, shown, transition)
         return self._observer.observation_alone()
 
     def slate_uplift(self, action: Array) -> float:
@@ -145,10 +145,10 @@ class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
 
     _more_events, _more_counts = ("bought",), ("n_bought",)
 
-    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
+    def _observe_outcomes(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Add the purchases of a transition to the observations and to ``infos``."""
-        super()._observe_answers(which, transition, infos)
-        self.note(which, np.zeros((0, 0), np.int64), transition)  # which needs no slates
+        super()._observe_outcomes(which, transition, infos)
+        self.observe_shown(which, np.zeros((0, 0), np.int64), transition)  # which needs no slates
 
 
 # --------------------------------------------------------------------------------------------------------- the recorder

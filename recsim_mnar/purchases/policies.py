@@ -24,9 +24,9 @@ from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, flags_of,
 from recsim_mnar.rng import Stream, policy_uniforms
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.simulation.executor import together
+from recsim_mnar.simulation.executor import concatenate_tables
 from recsim_mnar.simulation.items import Columns, ShardRecommender
-from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, simulate_request, trained
+from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, fit_policy, simulate_request
 
 Actions = NDArray[np.int32]
 
@@ -141,10 +141,10 @@ class SlatePolicy(ShardRecommender):
                 drawn = draw(seed, users, period, probability, world.params)
                 periods.append(lanes.show(which, drawn, probability).columns)
                 recommender.observe_events(periods[-1])
-            columns = together(periods)
+            columns = concatenate_tables(periods)
             order = np.argsort(columns["user"], kind="stable")
             parts.append({name: values[order] for name, values in columns.items()})
-        return together(parts)
+        return concatenate_tables(parts)
 
     def fresh(self) -> SlatePolicy:
         """Return a copy of the recommender without state of any user."""
@@ -336,7 +336,7 @@ def simulated(world: ExposureWorld, request: Request) -> Written:
     policy: Any = DeployedPolicy(world)
     training = None
     if request.policy not in DEPLOYED_NAMES:
-        policy, training = trained(world, request)
+        policy, training = fit_policy(world, request)
     written = simulate_request(world, request, policy, training)
     write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
     return written

@@ -16,7 +16,7 @@ from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, exposure
 from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.simulation.items import Columns, simulate
 from recsim_mnar.simulation.oracle import ORACLE
-from recsim_mnar.tasks.running import Earned, Items, learner_of
+from recsim_mnar.tasks.running import DecisionRunner, Earned, learner_of
 
 
 class TopSlates(SlatePolicy):
@@ -90,7 +90,7 @@ class LaterSlates(SlatePolicy):
         return {**self.own.describe(), "past": self.past}
 
 
-class Slates(Items):
+class Slates(DecisionRunner):
     """Runner on users who are shown slates; a value is the number of purchases that slates cause, by true uplift.
 
     The last periods are those of the horizon. In the periods before, the users' past, the world's own recommender acts:
@@ -98,12 +98,12 @@ class Slates(Items):
     """
 
     world: ExposureWorld  # type: ignore[assignment]  # users of both live apart in lanes
-    step = "period"
-    earns = "purchases caused"
+    step_noun = "period"
+    reward_noun = "purchases caused"
     references: ClassVar = {"oracle": UpliftOracle, "deployed": DeployedPolicy}
 
     @property
-    def learns_from(self) -> str:
+    def log_description(self) -> str:
         """Return a description of the log for learners."""
         return f"the users' own {self.past} periods before, under {self.task.logging}"
 
@@ -128,12 +128,12 @@ class Slates(Items):
         log = simulate(before, deployed, n, seed)
         return log, exposures_of(before, deployed, log, n, seed)
 
-    def random(self) -> Any:
-        """Implement :meth:`Runner.random`: all slates have the same probability."""
-        return TopSlates(super().random(), self.world.params)
+    def random_policy(self) -> Any:
+        """Implement :meth:`Runner.random_policy`: all slates have the same probability."""
+        return TopSlates(super().random_policy(), self.world.params)
 
-    def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: a slate policy itself, or a learner, which :meth:`run` fits."""
+    def policy_from_agent(self, agent: Any) -> Any:
+        """Implement :meth:`Runner.policy_from_agent`: a slate policy itself, or a learner, which :meth:`run` fits."""
         if isinstance(agent, SlatePolicy):
             return agent
         return learner_of(agent)
@@ -145,7 +145,7 @@ class Slates(Items):
         later = LaterSlates(self.world, policy, self.past)
         size = self.world.params.slate_size
         counted = range(self.past * size, self.world.params.n_periods * size)
-        return self.summed(functools.partial(_uplift, self.world, seed), counted, later, n, seed, executor)
+        return self.sum_rewards(functools.partial(_uplift, self.world, seed), counted, later, n, seed, executor)
 
     def _fitted(self, learner: Learner, n: int, seed: int) -> Policy:
         """Fit a learner on the past of n users of a seed: on exposures if it can, else on the log."""

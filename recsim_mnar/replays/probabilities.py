@@ -170,29 +170,39 @@ def replay_blocks(
         reduce: function of a block's columns; an executor runs it in the job that replays the block.
         executor: executor to spread blocks over; the result does not depend on it.
     """
-    job = carrying(_reduced_block, reduce, policies, logging, may_lack_support(policies, logging), in_python=True)
+    unsupported = may_lack_support(policies, logging)
+    # in_python: policies compute their probabilities in Python, so that processes are faster than threads.
+    job = carrying(_replay_and_reduce, reduce, policies, logging, unsupported, in_python=True)
     return run_in_order((functools.partial(job, block) for block in blocks), executor)
 
 
-def _reduced_block(
+def _replay_and_reduce(
     reduce: Callable[[Columns], T],
     policies: Policies,
     logging: Replayed | None,
     unsupported: Sequence[str],
     columns: Columns,
 ) -> T:
-    """Replay policies on a block and reduce its columns: the job of :func:`replay_blocks`."""
+    """Replay policies on a block, and return ``reduce`` of its columns: the job of :func:`replay_blocks`.
+
+    Args:
+        reduce: function of the block's columns, those of the replay included.
+        policies: policies by the names of their columns.
+        logging: logging policy; None if unknown.
+        unsupported: names of policies that may take actions that the logging policy never takes.
+        columns: columns of whole users, ordered by (user, step).
+    """
     rows = replayed_columns(columns)
     collected = ReplayedProbabilities(rows, policies, logging, unsupported)
-    for decisions, acting, logger in replay_passes(rows, policies, logging, unsupported):
-        collected.add(decisions, acting, logger)
+    for decisions, acting, logging_copy in replay_passes(rows, policies, logging, unsupported):
+        collected.add(decisions, acting, logging_copy)
     return reduce({**columns, **collected.columns})
 
 
 def added_columns(names: Iterable[str], columns: Columns) -> Columns:
     """Select the columns that a replay added for the policies of these names."""
-    own_columns = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
-    return {name: values for name, values in columns.items() if name in own_columns}
+    added = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
+    return {name: values for name, values in columns.items() if name in added}
 
 
 def replayed_columns(columns: Columns | Log) -> Columns:
@@ -204,7 +214,7 @@ def replayed_columns(columns: Columns | Log) -> Columns:
 
 def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
     """Yield the columns that a replay reads in blocks of ``size`` whole users."""
-    edges = [*user_starts(log["user"])[::size].tolist(), len(log)]
+    edges = [*user_starts(log["user"])[::size].tolist(), len(log)]  # the first row of every ``size``-th user
     columns = replayed_columns(log)
     for first, last in itertools.pairwise(edges):
         yield {name: values[first:last] for name, values in columns.items()}
@@ -218,8 +228,8 @@ def check_replayable(highest_item: int, policies: Policies, logging: Replayed | 
             logging policy need not know all: its probabilities of the logged actions are not asked for.
     """
     for policy in policies.values():
-        known_up_to = -1 if policy is logging else highest_item
-        _refuse_unknown(known_up_to, policy)
+        needed_item = -1 if policy is logging else highest_item  # -1: the policy need not know any item
+        _refuse_unknown(needed_item, policy)
         refuse_common_learning(policy, "replay")
     if logging is not None:
         _refuse_unknown(-1, logging)
@@ -279,8 +289,17 @@ class Round(NamedTuple):
     left: Rows = _NO_ROWS
 
 
-def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
-    """Drive policies through the rounds of a log, and yield the rows of decisions before they learn from them."""
+def replay_rounds(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
+    """Let policies observe a log round by round, and yield the rows of its decisions before policies learn from them.
+
+    Args:
+        log: the log.
+        acting: policies, which change: they reset users, observe views, learn from rewards and forget users.
+        rounds: rows of each round.
+
+    Yields:
+        Rows of the decisions of each round that has any. The caller computes probabilities before it takes the next.
+    """
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     policies = list(acting)
     learners = [policy for policy in policies if learning_of(policy) != "nothing"]
@@ -325,7 +344,7 @@ def replay_passes(
         name: learning_of(policy) != "nothing" or (logger_learns and name in unsupported)
         for name, policy in policies.items()
     }
-    for one_by_one in (False, True):
+    for one_by_one in (False, True):  # long rounds first, then one decision of each user per round
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
         if not acting:
             continue
@@ -334,7 +353,7 @@ def replay_passes(
         if logging is not None and set(acting) & set(unsupported):
             logger = logging.fresh()
             driven.append(logger)
-        for decisions in walk(rows, driven, rounds_of(rows, one_by_one=one_by_one)):
+        for decisions in replay_rounds(rows, driven, rounds_of(rows, one_by_one=one_by_one)):
             yield decisions, acting, logger
 
 
@@ -351,7 +370,7 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
     user = log["user"]
     bandit = log["event"] == schema.BANDIT
     begins = user_begins(user)
-    after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
+    after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins  # rows after a decision of the same user
     columns = log.columns if isinstance(log, Log) else log
     if "slate" in columns:  # the rows of a slate are one decision
         after_decision[1:] &= ~bandit[1:] | (log["slate"][1:] != log["slate"][:-1])
@@ -365,13 +384,13 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
     last_round = np.full(len(starts), -1)
     np.maximum.at(last_round, number[bandit], rounds[bandit])
     kept = np.flatnonzero(rounds <= last_round[number])
-    order = kept[np.argsort(rounds[kept], kind="stable")]
+    order = kept[np.argsort(rounds[kept], kind="stable")]  # by round, then as in the log
     edges = np.searchsorted(rounds[order], np.arange(rounds.max(initial=0) + 2))
     arrived = starts  # all users start in the first round
-    for a, b in itertools.pairwise(edges):
-        if a == b:
+    for first, last in itertools.pairwise(edges):
+        if first == last:  # rounds have no gaps: an empty one is after the last
             return
-        rows = order[a:b]
+        rows = order[first:last]
         is_decision = bandit[rows]
         yield Round(arrived, rows[~is_decision], rows[is_decision])
         arrived = _NO_ROWS
@@ -441,7 +460,7 @@ class ReplayedProbabilities:
 
 
 def _unsupported_mass(policy: Policy, logging: Policy, users: Ints) -> Floats:
-    """Return a policy's probability (n,) of all items that the logging policy never takes, in each user's state."""
+    """Return a policy's total probability (n,) of the items that the logging policy never takes, for users (n,)."""
     decided = policy.act(users, np.full(len(users), 0.5))  # any uniform shows whether the policy is deterministic
     actions, propensities = checked_decisions(policy, decided, n=len(users), n_items=policy.n_items)
     # If an action has propensity 1, the mass is 1 or 0 by that action alone. Otherwise all items are summed.
@@ -458,7 +477,7 @@ def _unsupported_mass(policy: Policy, logging: Policy, users: Ints) -> Floats:
         else:
             row, item = np.nonzero(possible)
             covered = np.bincount(row, weights=fixed[item], minlength=len(chunk))
-            mass[chunk] = np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)  # a difference by rounding is 0
+            mass[chunk] = np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)  # a smaller rest is rounding error
     return mass
 
 
@@ -468,7 +487,8 @@ def _unsupported_mass(policy: Policy, logging: Policy, users: Ints) -> Floats:
 def may_lack_support(policies: Policies, logging: Replayed | None) -> list[str]:
     """Return the names of policies that may take actions that the logging policy never takes.
 
-    There are none if it is unknown, takes every action, or shows rankings, for which this is not computed.
+    The list is empty if the logging policy takes every action. It is also empty if the logging policy is unknown or
+    shows rankings, because support is not checked then.
     """
     if logging is None or isinstance(logging, RankingPolicy) or least_propensity(logging) is not None:
         return []
@@ -588,7 +608,7 @@ def _replay_online(log: Log, policy: Policy) -> Floats:
         )
     acting = {"policy": policy.fresh()}
     collected = ReplayedProbabilities(log, acting)
-    for decisions in walk(log, acting.values(), _logged_rounds(log)):
+    for decisions in replay_rounds(log, acting.values(), _logged_rounds(log)):
         collected.add(decisions, acting)
     replayed = collected.columns["policy"]
     logged = log["propensity"]
@@ -616,13 +636,14 @@ def _logged_rounds(log: Log) -> Iterator[Round]:
     phase = np.where(bandit, 1, np.where(n_bandit == n_before_user, 0, 2))
     n_rounds = int(rounds.max(initial=-1)) + 1
     rows = _by_key(np.arange(len(user)), 3 * rounds + phase, 3 * n_rounds)
-    arrived, left = (_by_key(ends, rounds[ends], n_rounds) for ends in (firsts, lasts))
+    arrived = _by_key(firsts, rounds[firsts], n_rounds)
+    left = _by_key(lasts, rounds[lasts], n_rounds)
     for arrives, leaves in zip(arrived, left, strict=True):
         yield Round(arrives, next(rows), next(rows), next(rows), leaves)
 
 
 def _by_key(rows: Rows, key: NDArray[np.integer], n_keys: int) -> Iterator[Rows]:
-    """Yield the rows that have each key 0 .. n_keys - 1, in their order; ``key`` (n,) is that of each row."""
+    """Yield, for each key 0 .. n_keys - 1, the ``rows`` (n,) whose ``key`` (n,) it is, in their order."""
     order = np.argsort(key, kind="stable")
     edges = np.searchsorted(key[order], np.arange(n_keys + 1)).tolist()
-    return (rows[order[a:b]] for a, b in itertools.pairwise(edges))
+    return (rows[order[first:last]] for first, last in itertools.pairwise(edges))

@@ -92,7 +92,8 @@ class ReplayRun:
     def _columns(self) -> Iterator[Columns]:
         """Yield each block's columns, all of the log's and then those of the policies.
 
-        Only the policies' columns come back from the executor; the log's wait here, to spare the way through it.
+        Only the policies' columns come back from the executor. The log's own columns wait in a queue, which is cheaper
+        than to send them back from worker processes.
         """
         waiting: collections.deque[Columns] = collections.deque()
 
@@ -101,8 +102,8 @@ class ReplayRun:
                 waiting.append(block)
                 yield block
 
-        of_policies = functools.partial(added_columns, frozenset(self.policies))
-        for result in replay_blocks(blocks(), self.policies, self.logging, of_policies, self.executor):
+        select_added = functools.partial(added_columns, frozenset(self.policies))
+        for result in replay_blocks(blocks(), self.policies, self.logging, select_added, self.executor):
             columns = waiting.popleft()
             self.progress(len(columns["user"]))
             yield {**columns, **result}
@@ -138,9 +139,9 @@ class ReplayRun:
         result = replay_blocks(blocks, self.policies, self.logging, reduce=dict, executor=self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)  # rounded up
         for i in np.flatnonzero(lacks).tolist():
-            rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
-            record_part(parts, i, rows, self.provenance, _FORM)
-            self.progress(sum(len(row["user"]) for row in rows))
+            tables = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
+            record_part(parts, i, tables, self.provenance, _FORM)
+            self.progress(sum(len(table["user"]) for table in tables))
         return n_parts - sum(lacks)
 
 

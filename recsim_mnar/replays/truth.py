@@ -173,7 +173,10 @@ def _block(
     with_probabilities: bool,
     rows: Columns,
 ) -> _Block:
-    """Compute the results of a block of rows: the job of :func:`_blocks`."""
+    """Compute true values and, with ``with_probabilities``, replayed probabilities of a block of rows.
+
+    This is the job of :func:`_blocks`, which describes the arguments.
+    """
     user = rows["user"]
     states = states_of(world, rows, seed)
     number = user_numbers(user)
@@ -224,7 +227,7 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
     transition = lanes.begin(which, np.full(len(users), seed, np.uint64), users)
     done = np.zeros(len(users), np.int64)
     while True:
-        which = which[transition.alive]
+        which = which[transition.alive]  # lanes of users who have a decision to make
         if not np.array_equal(which, np.flatnonzero(n_decisions > done)):
             raise UserError("the log does not follow from this world and seed: was it changed, or cut within a user?")
         if len(which) == 0:
@@ -259,6 +262,7 @@ def _expected_of_rankings(
     """
     row = np.repeat(np.arange(len(users)), _RANKINGS)  # index of the state of each draw
     size = world.slate_size
+    # Number of each draw among the user's, which is unique because no two states begin at one row.
     number = (rows_before[:, None] * _RANKINGS + np.arange(_RANKINGS)).ravel()
     draws = ranking_uniforms(derive_seed(seed, "value_on_log"), users[row], number, size)
     out = {}
@@ -278,19 +282,19 @@ def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, 
     n_items = world.n_items
     out = {name: np.empty(n) for name in policies}
     fixed = {name: policy.fixed_distribution() for name, policy in policies.items()}
-    unsure = dict.fromkeys(policies, np.ones(n, np.bool_))
+    unsure = dict.fromkeys(policies, np.ones(n, np.bool_))  # True where the whole distribution is needed
     for name, policy in policies.items():
         if fixed[name] is not None or not policy.batches_decisions:
             continue
-        decided = policy.act(users, np.full(n, 0.5))  # any uniform shows whether the policy is deterministic
+        decided = policy.act(users, np.full(n, 0.5))  # a deterministic policy does the same for any uniform
         actions, propensities = checked_decisions(policy, decided, n=n, n_items=n_items)
         unsure[name] = propensities < 1.0
         sure = np.flatnonzero(~unsure[name])
         out[name][sure] = world.reward_means_of(state[sure], actions[sure])
-    rows_asked = np.flatnonzero(np.any(list(unsure.values()), axis=0))
+    rows_of_means = np.flatnonzero(np.any(list(unsure.values()), axis=0))
     step = max(1, _MEAN_BYTES // (8 * n_items))
-    for begin in range(0, len(rows_asked), step):
-        rows = rows_asked[begin : begin + step]
+    for begin in range(0, len(rows_of_means), step):
+        rows = rows_of_means[begin : begin + step]
         means = world.reward_means(state[rows])
         for name, policy in policies.items():
             is_unsure = unsure[name][rows]

@@ -57,7 +57,7 @@ def user_shards(first_user: int, n_users: int, size: int | None = None) -> Itera
         yield first, min(size, stop - first)
 
 
-def together(parts: list[Columns]) -> Columns:
+def concatenate_tables(parts: list[Columns]) -> Columns:
     """Concatenate the rows of tables with the same columns."""
     if len(parts) == 1:
         return parts[0]
@@ -75,9 +75,9 @@ class Carried(Generic[T]):
     """
 
     def __init__(self, value: T, *, in_python: bool = False) -> None:
-        self._value: Any = (value,)  # in a tuple: None means that the object is not loaded yet, and it may be None
+        self._value: Any = (value,)  # in a tuple, because the object may be None; None itself means "not loaded yet"
         self._lock = threading.Lock()
-        self._sent: tuple[str, str] | None = None
+        self._sent: tuple[str, str] | None = None  # path and digest of the file; None before it is written
         self.in_python = in_python
 
     @property
@@ -111,7 +111,7 @@ class Carried(Generic[T]):
             return self._sent
 
     def __reduce__(self) -> Any:
-        if self._value is None:  # a process that has not loaded it passes the file on
+        if self._value is None:  # this process has not loaded the object: pass on the file that it came from
             return _received, (self._sent,)
         return _received, (self.store(),)
 
@@ -133,13 +133,13 @@ def carried_by(job: Callable[..., Any]) -> list[Carried[Any]]:
 
 
 def _called(carried: Carried[Any], *own: Any) -> Any:
-    """Call a carried function with its carried first arguments and a job's own."""
+    """Call a carried function with its carried first arguments, then the arguments of one job."""
     function, common = carried.value
     return function(*common, *own)
 
 
 def _received(sent: tuple[str, str]) -> Carried[Any]:
-    """Make the unpickled form of :class:`Carried` from the path and the digest of its file."""
+    """Make a :class:`Carried` whose object is loaded on first use, from the path and digest of its file."""
     carried: Carried[Any] = Carried(None)
     carried._sent = sent
     carried._value = None
@@ -172,7 +172,7 @@ def object_of(digest: str, read: Callable[[], bytes]) -> Any:
 
 
 def executor_size(executor: Executor) -> int:
-    """Return the number of jobs that an executor runs at a time, as far as it states it; else that of processors."""
+    """Return the number of jobs that an executor runs at a time; the number of processors if it does not state it."""
     client = getattr(executor, "_client", None)  # Dask's, whose cluster may grow
     with contextlib.suppress(AttributeError, TypeError):
         return max(1, sum(client.nthreads().values()))  # type: ignore[union-attr]  # None has none
@@ -202,7 +202,7 @@ def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> 
         return
     pending: collections.deque[Future[T]] = collections.deque()
     jobs = iter(jobs)
-    size = 0
+    size = 0  # so that the first pass submits jobs
     try:
         while True:
             if len(pending) <= size:

@@ -34,7 +34,14 @@ from recsim_mnar.policies.rankings import (
 )
 from recsim_mnar.progress import counted
 from recsim_mnar.rng import check_seed, policy_uniforms
-from recsim_mnar.simulation.executor import SHARD_USERS, carrying, checked_users, run_in_order, together, user_shards
+from recsim_mnar.simulation.executor import (
+    SHARD_USERS,
+    carrying,
+    checked_users,
+    concatenate_tables,
+    run_in_order,
+    user_shards,
+)
 from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.worlds.base import DecisionWorld, Transition, World, as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
@@ -115,13 +122,13 @@ def simulate(
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = list(user_shards(first_user, n_users))
-        parts = mapped(dict, world, policy, seed=seed, shards=shards, executor=executor, keep=keep_truth)
-        columns = _joined(list(parts))
+        parts = map_checked_shards(dict, world, policy, seed=seed, shards=shards, executor=executor, keep=keep_truth)
+        columns = _concatenate_and_free(list(parts))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
-def _joined(parts: list[Columns]) -> Columns:
-    """Concatenate the rows of parts, whose columns are removed one by one: memory peaks at one more column."""
+def _concatenate_and_free(parts: list[Columns]) -> Columns:
+    """Concatenate the rows of parts column by column, and remove each column from the parts to free its memory."""
     columns = {}
     for name in list(parts[0]):
         columns[name] = np.concatenate([part.pop(name) for part in parts])
@@ -132,15 +139,15 @@ def _joined(parts: list[Columns]) -> Columns:
 def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> Provenance:
     """Return a log's provenance: package, world, policy, seed and users, which suffice to simulate it again."""
     return {
-        **made_by(world),
-        "policy": described(policy),
+        **world_provenance(world),
+        "policy": describe_policy(policy),
         "seed": int(seed),
         "first_user": int(first_user),
         "n_users": int(n_users),
     }
 
 
-def described(policy: Recommender) -> Provenance:
+def describe_policy(policy: Recommender) -> Provenance:
     """Return a policy's description for a log's provenance, with a mark if the policy cannot be replayed."""
     description = dict(policy.describe())
     if not getattr(policy, "replayable", True):
@@ -148,7 +155,7 @@ def described(policy: Recommender) -> Provenance:
     return description
 
 
-def made_by(world: World) -> Provenance:
+def world_provenance(world: World) -> Provenance:
     """Return the entries of a log's provenance that name the package's version and the world."""
     from recsim_mnar._version import __version__
 
@@ -205,10 +212,10 @@ def map_shards(
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user=0)
     shards = list(user_shards(0, n_users, shard_users))
-    return mapped(reduce, world, policy, seed=seed, shards=shards, executor=executor, keep=keep)
+    return map_checked_shards(reduce, world, policy, seed=seed, shards=shards, executor=executor, keep=keep)
 
 
-def mapped(
+def map_checked_shards(
     reduce: Callable[[Columns], T],
     world: World,
     policy: Recommender,
@@ -219,7 +226,14 @@ def mapped(
 ) -> Iterator[T]:
     """Yield ``reduce(columns)`` of shards (first user, number of users) in order, and report progress.
 
-    The arguments are those of :func:`map_shards`, checked and adapted.
+    Args:
+        reduce: function of a shard's columns; an executor runs it in the job that simulates the shard.
+        world: world of the users.
+        policy: result of :func:`as_recommender`.
+        seed: checked seed of the users and of the policy's uniforms.
+        shards: first user and number of users of each shard.
+        executor: executor to spread shards over.
+        keep: True to include the truth column.
     """
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
     results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
@@ -261,7 +275,7 @@ def checked_run(world: World, policy: Recommender, n_users: int, seed: int, firs
 def _reduced_shard(
     reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, keep: bool, first: int, n: int
 ) -> T:
-    """Simulate a shard and reduce its columns: the job of :func:`mapped`."""
+    """Simulate a shard and reduce its columns: the job of :func:`map_checked_shards`."""
     return reduce(simulate_shard(world, policy, seed, first, n, keep_truth=keep))
 
 
@@ -287,7 +301,7 @@ def simulate_shard(
     if isinstance(policy, ShardRecommender):
         return policy.shard(world, seed, first_user, n_users, keep_truth=keep_truth)
     world = decision_world(world, "simulate")
-    in_runs = False
+    in_runs = False  # rankings are always decided one at a time
     if isinstance(policy, Policy):
         if has_fixed_distribution(policy):
             distribution = None
@@ -307,15 +321,21 @@ def simulate_shard(
         in_runs=in_runs,
     )
     events = [transition.columns for transitions, _ in rounds for transition in transitions]
-    return in_user_order(together(events), first_user, n_users)
+    return in_user_order(concatenate_tables(events), first_user, n_users)
 
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
-    """Sort columns by user; the rows of each user are in order already, and stay so."""
+    """Sort the rows of a table by user, stably: the rows of each user stay in their order.
+
+    Args:
+        columns: columns with the ids ``first_user .. first_user + n_users - 1`` in ``user``.
+        first_user: lowest id of a user.
+        n_users: number of users.
+    """
     from recsim_mnar.kernels import _vectors_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
-    place = np.zeros(n_users + 1, np.int64)
+    place = np.zeros(n_users + 1, np.int64)  # memory in which the kernel counts the rows of each user
     _vectors_kernel.by_user(columns["user"], first_user, place, index)
     return {name: values[index] for name, values in columns.items()}
 
@@ -431,7 +451,7 @@ def drive(
             transition = lanes.begin(which, np.full(len(which), seed, np.uint64), users)
             transitions.append(transition)
             alive = transition.alive
-            in_log = alive | (np.diff(transition.starts) > 0)
+            in_log = alive | (np.diff(transition.starts) > 0)  # waits for a decision, or had an event
             arrived.append(users[in_log])
             finished.append(users[in_log & ~alive])
             waiting = np.append(waiting, which[alive])
@@ -440,7 +460,7 @@ def drive(
             waiting = waiting[np.argsort(lanes.user[waiting])]
             if any(map(len, arrived)):
                 acting.policy.reset(np.concatenate(arrived))
-                show(world, acting.policy, together([transition.columns for transition in transitions]))
+                show_organic_events(world, acting.policy, concatenate_tables([t.columns for t in transitions]))
         if len(waiting):
             users = lanes.user[waiting]
             transition, rewards = _decide(world, acting, lanes, seed, waiting, in_runs)
@@ -474,7 +494,7 @@ def _decide(
         place_in_run = np.arange(len(lane)) - first_decision[lane]
         decided = acting.decide(seed, users[lane], decisions[lane] + place_in_run)
         transition = lanes.take_runs(waiting, runs, decided.items, decided.propensities)
-        show(world, acting.policy, transition.columns)
+        show_organic_events(world, acting.policy, transition.columns)
         return transition, np.zeros(0)
     decided = acting.decide(seed, users, decisions)
     transition = lanes.take(waiting, decided.items, decided.propensities)
@@ -485,11 +505,11 @@ def _decide(
     if acting.learns:
         outcomes = (columns[name][rows.ravel()] for name in ("user", "action", "reward", "propensity"))
         acting.policy.learn(*outcomes)
-    show(world, acting.policy, columns)
+    show_organic_events(world, acting.policy, columns)
     return transition, columns["reward"][rows].sum(axis=1)
 
 
-def show(world: DecisionWorld, policy: Policy | RankingPolicy, columns: Columns) -> None:
+def show_organic_events(world: DecisionWorld, policy: Policy | RankingPolicy, columns: Columns) -> None:
     """Let a policy observe the organic events, views or ratings, among rows of a log."""
     views = np.flatnonzero(columns["event"] == schema.ORGANIC)
     if len(views) == 0:
@@ -575,20 +595,20 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     n_users, seed = checked_run(world, acting.policy, n_users, seed, first_user=0)
     n_lanes = whole_number(lanes, "lanes", 1)
     opened = world.lanes(min(n_lanes, n_users))
-    description = described(acting.policy)  # before it learns
+    description = describe_policy(acting.policy)  # before it learns
     parts: list[Columns] = []
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
     for transitions, earned in drive(world, acting, opened, seed=seed, first_user=0, n_users=n_users):
-        columns = together([transition.columns for transition in transitions])
+        columns = concatenate_tables([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
         rewards.append(float(earned.sum()))
         if len(parts) == _ROUNDS_TOGETHER:  # to save memory
-            compacted.append(together(parts))
+            compacted.append(concatenate_tables(parts))
             parts = []
-    total = in_user_order(together(compacted + parts), 0, n_users)
+    total = in_user_order(concatenate_tables(compacted + parts), 0, n_users)
     log = Log(total, {**provenance(world, acting.policy, n_users, seed), "policy": description})
     log.provenance["online"] = online_provenance(log, acting.policy, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))

@@ -128,6 +128,7 @@ def _may_hold_code(value: Any) -> bool:
 
 
 def _values(thing: Any) -> dict[str, Any]:
+    """Return the attributes of an object by name; {} if it has none."""
     return dict(getattr(thing, "__dict__", {}))
 
 
@@ -147,6 +148,7 @@ def _code(kind: Any) -> dict[str, str]:
 
 
 def _digests(modules: Iterable[str]) -> dict[str, str]:
+    """Return the digests of the users' own source files among modules and their imports, by module name."""
     return {name: file_digest(file) for name, file in files_of(modules).items()}
 
 
@@ -168,15 +170,16 @@ def _imported(file: Path, name: str) -> dict[str, Path]:
     files = {name: file}
     if is_installed(file):
         return files
+    # The folder of the top package: one level up per dot, and one more for a package's __init__.py.
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     waiting = [(file, name)]
     while waiting:
-        for other in _names_in(*waiting.pop()):
-            place = root.joinpath(*other.split("."))
+        for imported_name in _names_in(*waiting.pop()):
+            place = root.joinpath(*imported_name.split("."))
             for source in (place.with_name(place.name + ".py"), place / "__init__.py"):
-                if other not in files and source.is_file():
-                    files[other] = source
-                    waiting.append((source, other))
+                if imported_name not in files and source.is_file():
+                    files[imported_name] = source
+                    waiting.append((source, imported_name))
     return files
 
 
@@ -218,13 +221,14 @@ def _fitted(policy: Stored) -> str:
 def of_own_code(error: BaseException) -> str | None:
     """Describe an exception of a user's own code in one line; None if the error comes from elsewhere.
 
-    It is one raised in a method of a user's class, or a SystemExit from outside this package and its command line.
+    The user's own code has raised an exception if a method of a user's class did, or if a SystemExit comes from outside
+    this package and its command line.
     """
     own_raise = _raised_by_own_code(error)
     if own_raise is not None or not isinstance(error, SystemExit) or error.__traceback__ is None:
         return own_raise
     trace = error.__traceback__
-    while trace.tb_next is not None:
+    while trace.tb_next is not None:  # to the frame that raised it
         trace = trace.tb_next
     if _name(trace.tb_frame).startswith(_MAY_EXIT):
         return None

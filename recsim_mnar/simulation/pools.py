@@ -45,7 +45,7 @@ class Pool(Executor):
         self._processes: Executor | None = None
         self._pays_after = pays_after
         self._lock = threading.Lock()
-        self._began: float | None = None
+        self._began: float | None = None  # CPU time of the first job in Python
 
     @property
     def kind(self) -> str:
@@ -135,7 +135,7 @@ def _carried(job: Callable[..., Any]) -> Iterator[Any]:
 
     Agents and worlds of a user's own may be among these.
     """
-    waiting = [carried.value[1] for carried in carried_by(job)]
+    waiting = [carried.value[1] for carried in carried_by(job)]  # value: (function, constant arguments)
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
@@ -185,9 +185,9 @@ def _begin(folder: str | None) -> None:
     look_in(folder)
     parent = multiprocessing.parent_process()
 
-    def watch() -> None:
+    def exit_with_parent() -> None:
         if parent is not None:
             parent.join()
             os._exit(1)
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=exit_with_parent, daemon=True).start()

@@ -25,8 +25,15 @@ from recsim_mnar.rng import check_seed, derive_seed
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import SIMULATION, RunFolder
 from recsim_mnar.runs.receipts import INDEX
-from recsim_mnar.simulation.executor import SHARD_USERS, together, user_shards
-from recsim_mnar.simulation.items import Recommender, as_recommender, checked_run, mapped, provenance, simulate
+from recsim_mnar.simulation.executor import SHARD_USERS, concatenate_tables, user_shards
+from recsim_mnar.simulation.items import (
+    Recommender,
+    as_recommender,
+    checked_run,
+    map_checked_shards,
+    provenance,
+    simulate,
+)
 from recsim_mnar.simulation.own_code import origin_of
 from recsim_mnar.tables.files import PACKED, listed, part_path, read_table, write_table
 from recsim_mnar.worlds import make_world
@@ -106,7 +113,7 @@ def simulate_to(
         RunFolder.fill(folder, resume=resume) as into,
         parts_of(into, SIMULATION, settings, len(_shares(n_users))) as parts,
     ):
-        return _fill(into, parts, world, policy, run_config, executor, progress)
+        return _make_missing_parts(into, parts, world, policy, run_config, executor, progress)
 
 
 @contextlib.contextmanager
@@ -137,11 +144,11 @@ def parts_of(into: RunFolder, manifest: str, settings: Mapping[str, Any], n_part
 
 
 def _shares(n_users: int) -> list[tuple[int, int]]:
-    """Return the first user and the number of users of each part of a log."""
+    """Return (first user, number of users) of each part of a log."""
     return list(user_shards(0, n_users, PART_SHARDS * SHARD_USERS))
 
 
-def _fill(
+def _make_missing_parts(
     into: RunFolder,
     parts: RunFolder,
     world: World,
@@ -170,16 +177,18 @@ def _fill(
     keep_truth = bool(config["truth"])
     shares = _shares(config["n_users"])
     truth_names = [f".truth-{i:05d}.parquet" for i in range(len(shares))]
-    wants_truth = keep_truth and into.whole(TRUTH) is None
+    lacks_merged_truth = keep_truth and into.whole(TRUTH) is None
     lacks_log = [parts.whole(part_path(parts.path, i, FORMATS[form]).name) is None for i in range(len(shares))]
-    lacks_truth = [wants_truth and into.whole(name) is None for name in truth_names]
+    lacks_truth = [lacks_merged_truth and into.whole(name) is None for name in truth_names]
     missing = [i for i in range(len(shares)) if lacks_log[i] or lacks_truth[i]]
     progress(config["n_users"] - sum(shares[i][1] for i in missing))  # users of parts that are kept
     settings = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
     truth_column = world.truth_column if keep_truth else None
-    divide = functools.partial(_without_truth, truth_column)
+    split_truth = functools.partial(_split_truth, truth_column)
     shards = [shard for i in missing for shard in user_shards(*shares[i])]
-    results = mapped(divide, world, policy, seed=config["seed"], shards=shards, executor=executor, keep=keep_truth)
+    results = map_checked_shards(
+        split_truth, world, policy, seed=config["seed"], shards=shards, executor=executor, keep=keep_truth
+    )
     for i in missing:
         shards_made = []  # pairs of the columns of the log and those of the truth
         for _, n in user_shards(*shares[i]):
@@ -187,18 +196,26 @@ def _fill(
             progress(n)
         if lacks_truth[i]:
             with into.recording(truth_names[i]) as path:
-                write_table(pa.table(together([truth for _, truth in shards_made])), path)
+                write_table(pa.table(concatenate_tables([truth for _, truth in shards_made])), path)
         if lacks_log[i]:
             record_part(parts, i, [rows for rows, _ in shards_made], settings, form)
     if keep_truth:
-        _write_truth(into, world, config, truth_names, wants_truth)
+        _write_truth(into, world, config, truth_names, lacks_merged_truth)
     n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())
     n_kept = len(shares) - sum(lacks_log)
     return Written(n_users=config["n_users"], n_rows=n_rows, n_parts=len(shares), n_kept=n_kept)
 
 
 def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], merge: bool) -> None:
-    """Write the catalogue and, with ``merge``, the truth from the files ``names`` of the parts, which are deleted."""
+    """Write the catalogue and the merged truth of a run.
+
+    Args:
+        into: folder of the run.
+        world: world of the users.
+        config: provenance of the log.
+        names: names of the files with the truth of each part, which are deleted.
+        merge: True to merge these files into one; False if an earlier run has done it.
+    """
     import pyarrow.parquet as pq
 
     if merge:
@@ -218,7 +235,7 @@ def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
 
 
-def _without_truth(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _split_truth(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split simulated columns into a log and its truth.
 
     Returns:
@@ -279,7 +296,7 @@ def simulate_users(world: DecisionWorld, request: Request) -> Written:
     """
     if request.policy in DEPLOYED_NAMES:
         raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
-    policy, training = trained(world, request)
+    policy, training = fit_policy(world, request)
     return simulate_request(world, request, policy, training)
 
 
@@ -300,7 +317,7 @@ def simulate_request(world: World, request: Request, policy: Any, training: Prov
     )
 
 
-def trained(world: World, request: Request) -> tuple[Any, Provenance]:
+def fit_policy(world: World, request: Request) -> tuple[Any, Provenance]:
     """Fit the policy that a request names on the log of other users under the uniform policy.
 
     Returns:
@@ -342,7 +359,7 @@ def logging_policy(
         if not name:
             named.append(spec)
         if not all(runs_nothing(str(entry)) for entry in named):
-            return None
+            return None  # a log's provenance must not make its reader run code
         if world is None or world.describe() != stated:
             if "catalogue" in stated:
                 return None

@@ -32,7 +32,7 @@ from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.tasks.evaluating import Task, task
-from recsim_mnar.tasks.running import Items
+from recsim_mnar.tasks.running import DecisionRunner
 
 QUALITIES = ("random", "mediocre", "good")
 FORMATS = ("parquet", "minari")
@@ -50,14 +50,14 @@ class Recipe:
         task: name of the task.
         quality: quality of the logging policy, of :data:`QUALITIES`.
         policy: name of the logging policy; a learner is fitted on the task's log.
-        epsilon: share of its decisions that are uniform instead, so that no propensity is 0.
+        epsilon: share of decisions that are uniform instead of the policy's, so that no propensity is 0.
         users: number of users of the log, none of whom is in an evaluation.
-        seed: seed of those users.
-        observation: observation, as the environments name it.
-        value: rewards per user of the logging policy, within the horizon.
-        score: its score: 0 for random, 1 for the task's reference.
+        seed: seed of the users.
+        observation: form of the observations, as the environments name it.
+        value: mean reward per user of the logging policy within the horizon.
+        score: score of the logging policy, on the scale of 0 for random and 1 for the task's reference.
         decisions: number of recommendations, or slates.
-        sha256: digest of the arrays.
+        sha256: digest of the arrays of the data set (:attr:`TaskDataset.sha256`).
         digest: sha256 of the recipe's file.
     """
 
@@ -82,11 +82,11 @@ class Recipe:
 
     def logging_policy(self) -> Any:
         """Make the logging policy."""
-        return self._runner().logger(self.policy, self.epsilon)
+        return self._runner().dataset_policy(self.policy, self.epsilon)
 
-    def _runner(self) -> Items:
+    def _runner(self) -> DecisionRunner:
         runner = task(self.task).runner()
-        assert isinstance(runner, Items)  # tasks of platforms have no recipes
+        assert isinstance(runner, DecisionRunner)  # tasks of platforms have no recipes
         return runner
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
@@ -103,7 +103,7 @@ class TaskDataset:
     """A frozen task's data set.
 
     Attributes:
-        recipe: its recipe.
+        recipe: recipe of the data set.
         log: each user's events until the decision after the horizon.
         decisions: decisions of the log with the environment's observations, which :mod:`recsim_mnar.export` converts
             for d3rlpy, obp, RLlib and others.
@@ -115,16 +115,16 @@ class TaskDataset:
 
     @property
     def sha256(self) -> str:
-        """Compute the digest of observations, actions, rewards, propensities, users, steps and ends, little-endian."""
+        """Compute the sha256 of names, shapes and values of the arrays :data:`_DIGESTED`, the same on every machine."""
         digest = hashlib.sha256()
         for name in _DIGESTED:
             values = np.ascontiguousarray(getattr(self.decisions, name))
             digest.update(f"{name} {values.shape}".encode())
-            digest.update(values.astype(values.dtype.newbyteorder("<")).tobytes())
+            digest.update(values.astype(values.dtype.newbyteorder("<")).tobytes())  # little-endian
         return digest.hexdigest()
 
     def write(self, folder: str | os.PathLike[str], form: str = "parquet") -> None:
-        """Write to a new folder: as parquet files under ``log/``, or as a root folder of Minari's data sets.
+        """Write the data set to a new folder: as parquet files under ``log/``, or as a root folder of Minari's.
 
         Args:
             folder: the new folder.
@@ -189,7 +189,7 @@ class TaskDataset:
                 author="recsim-mnar",
                 ref_min_score=chosen.random.value,
                 ref_max_score=chosen.best.value,
-                num_episodes_average_score=chosen.runner().measured,
+                num_episodes_average_score=chosen.runner().reference_units,
                 description=f"{chosen.summary}; logged by a {recipe.quality} policy",
                 requirements=["recsim-mnar"],
             )

@@ -31,11 +31,11 @@ FOLDER = "frozen"
 
 @dataclass(frozen=True)
 class Known:
-    """A mean reward per user within the horizon.
+    """Estimate of a mean over users, such as the mean reward per user within the horizon, with its standard error.
 
     Attributes:
-        value: the mean over users.
-        error: its standard error.
+        value: the estimate.
+        error: standard error of the estimate.
     """
 
     value: float
@@ -100,7 +100,7 @@ class Task:
 
     def random_policy(self) -> Any:
         """Make the policy with the score 0."""
-        return self.runner().random()
+        return self.runner().random_policy()
 
 
 def tasks() -> list[str]:
@@ -200,7 +200,7 @@ LEVEL = 0.95
 
 
 class Lead(NamedTuple):
-    """Lead of one agent's score over another's on the same users, and the ends of its interval."""
+    """Difference of two agents' scores on the same users, and the ends of its interval."""
 
     score: float
     low: float
@@ -223,11 +223,11 @@ class Evaluation:
         task: name of the task.
         agent: name of the agent.
         value: expected rewards per user within the horizon.
-        value_low: lower end of its interval.
-        value_high: upper end of its interval.
+        value_low: lower end of the value's interval.
+        value_high: upper end of the value's interval.
         score: value on the scale on which random has 0 and the reference has 1.
-        score_low: lower end of its interval, which includes the errors of both references.
-        score_high: upper end of its interval.
+        score_low: lower end of the score's interval, which includes the errors of random and of the reference.
+        score_high: upper end of the score's interval.
         decisions: recommendations, or slates, per user within the horizon.
         users: number of users.
         which: "public" users, for development; "quoted" users, whose seed follows from the agent's actions; or
@@ -237,7 +237,8 @@ class Evaluation:
         level: coverage of the intervals.
         scores: score of each training seed, if there are several; the intervals then cover other seeds too.
         earned: (users,) expected rewards of each user within the horizon.
-        room: (users,) rewards of the reference minus those of random for each user; on public users the frozen mean.
+        room: (users,) rewards of the reference minus those of random for each user; on public users the difference of
+            the frozen values, the same for each user.
     """
 
     task: str
@@ -292,8 +293,8 @@ class Evaluation:
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
             f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {frozen.reference}.\n"
-            f"{runner.earns} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
-            f"in {self.decisions:.3g} {runner.decides}s; {self.users:,} {self.which} {runner.unit}s."
+            f"{runner.reward_noun} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
+            f"in {self.decisions:.3g} {runner.decision_noun}s; {self.users:,} {self.which} {runner.unit_noun}s."
         )
 
 
@@ -336,7 +337,7 @@ def evaluate(
     agents = list(agent) if isinstance(agent, (list, tuple)) else [agent]
     if not agents:
         raise UserError("no agent: give one, or a list with one per training seed")
-    which, n, seed = _users_of(users, n_users, chosen)
+    which, n, seed = _resolve_users(users, n_users, chosen)
     runners = [chosen.runner(number) for number in range(len(agents))]
     policies = [runner.policy_of(seeded_agent) for runner, seeded_agent in zip(runners, agents, strict=True)]
 
@@ -350,21 +351,21 @@ def evaluate(
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
     runner = runners[0]
-    best = None
+    reference_rewards = None  # on public users the reference's value is frozen with the task
     if which != "public":
         runs = run_all(seed)
-        best = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
-    lowest = runner.run(runner.random(), n, seed, executor).rewards
+        reference_rewards = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
+    random_rewards = runner.run(runner.random_policy(), n, seed, executor).rewards
     names = "/".join(dict.fromkeys(policy.name for policy in policies))
-    return _evaluation(chosen, names, runs, lowest, best, (which, check_seed(seed), behaviour))
+    return _evaluation(chosen, names, runs, random_rewards, reference_rewards, (which, check_seed(seed), behaviour))
 
 
 def _evaluation(
     chosen: Task,
     agent: str,
     runs: Sequence[Earned],
-    lowest: Floats,
-    best: Floats | None,
+    random_rewards: Floats,
+    reference_rewards: Floats | None,
     users: tuple[str, int, str],
 ) -> Evaluation:
     """Compute the value and the score of an agent, with their intervals, from its runs on the same users.
@@ -373,22 +374,22 @@ def _evaluation(
         chosen: the task.
         agent: name of the agent.
         runs: rewards of each user, one run per training seed.
-        lowest: (n,) rewards of the uniform policy.
-        best: (n,) rewards of the reference; None on the public users, where its value is frozen.
+        random_rewards: (n,) rewards of the uniform policy.
+        reference_rewards: (n,) rewards of the reference; None on the public users, where its value is frozen.
         users: kind of the users, their seed, and the digest of the agent's actions for the public ones.
     """
-    n = len(lowest)
+    n = len(random_rewards)
     room = np.full(n, chosen.best.value - chosen.random.value)
-    if best is not None:
-        room = best - lowest
+    if reference_rewards is not None:
+        room = reference_rewards - random_rewards
 
     def value_and_score(earned: Floats) -> tuple[Known, Known]:
         """Return value and score from the rewards (n,) of users, each with its standard error."""
-        value, slope = _without_luck(earned, lowest, chosen.random)
-        if best is None:
+        value, slope = _with_control_variate(earned, random_rewards, chosen.random)
+        if reference_rewards is None:
             score = _frozen_score(value, slope, chosen)
         else:
-            score = _ratio(earned - lowest, room)
+            score = _ratio(earned - random_rewards, room)
         return Known(value.value, math.hypot(value.error, slope * chosen.random.error)), score
 
     earned = np.mean([run.rewards for run in runs], axis=0)
@@ -425,13 +426,13 @@ def mean_of(earned: Floats) -> Known:
     return Known(float(earned.mean()), float(earned.std(ddof=1)) / math.sqrt(len(earned)))
 
 
-def _users_of(users: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
-    """Check the arguments of :func:`evaluate` about users.
+def _resolve_users(users: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
+    """Check the arguments of :func:`evaluate` about users, and return the users' kind, number and seed.
 
     Returns:
-        The kind of users: "public", "quoted" or "shared".
-        Their number.
-        Their seed; for quoted users the seed of the public ones, which the caller replaces.
+        Kind of the users: "public", "quoted" or "shared".
+        Number of users.
+        Seed of the users; for quoted users the seed of the public ones, which the caller replaces.
     """
     if isinstance(users, Evaluation):
         if users.task != chosen.name or n_users not in (None, users.users):
@@ -445,7 +446,7 @@ def _users_of(users: str | Evaluation, n_users: int | None, chosen: Task) -> tup
 
 
 def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
-    """Return half the width of a t interval at :data:`LEVEL`.
+    """Return half the width of Student's t interval at the level :data:`LEVEL`.
 
     Args:
         error: standard error of the mean over users.
@@ -459,55 +460,64 @@ def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
     parts = [(error**2, n - 1)] + [(float(np.var(x, ddof=1)) / len(x), len(x) - 1) for x in by_seed if len(x) > 1]
     total = sum(variance for variance, _ in parts)
     freedom = n - 1.0
-    if total > parts[0][0]:  # also avoids 0 / 0 if nothing varies
+    if total > parts[0][0]:  # training seeds add to the variance of users; also avoids 0 / 0 if nothing varies
         freedom = total**2 / sum(variance**2 / degrees for variance, degrees in parts)
     return float(stdtrit(freedom, 0.5 + LEVEL / 2)) * math.sqrt(total)
 
 
-def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known, float]:
-    """Correct an agent's mean reward for the sample of users, with the uniform policy as control variate.
+def _with_control_variate(earned: Floats, random_rewards: Floats, random: Known) -> tuple[Known, float]:
+    """Correct an agent's mean reward for the sample of users, with the uniform policy's rewards as control variate.
 
-    The value is the prediction of a linear regression of the agent's rewards on the uniform policy's, at the latter's
-    known mean.
+    The corrected value is the prediction of a linear regression of the agent's rewards on the uniform policy's, at the
+    latter's known mean.
 
     Args:
         earned: (n,) rewards of the agent for each user.
-        lowest: (n,) rewards of the uniform policy for the same users.
+        random_rewards: (n,) rewards of the uniform policy for the same users.
         random: frozen value of the uniform policy.
 
     Returns:
-        The value, with its standard error over samples of users.
+        The corrected value, with its standard error over samples of users.
         The slope of the regression.
     """
-    centred = lowest - lowest.mean()
+    centred = random_rewards - random_rewards.mean()
     sum_of_squares = float(centred @ centred)
-    luck = float(lowest.mean()) - random.value
+    sample_error = float(random_rewards.mean()) - random.value  # by which this sample of users deviates from all users
     slope = 0.0
     slope_term = 0.0
-    if sum_of_squares > 0.0:
+    if sum_of_squares > 0.0:  # 0 if the uniform policy earns the same from every user: then there is no correction
         slope = float(centred @ earned) / sum_of_squares
-        slope_term = luck * luck / sum_of_squares
-    residual = earned - slope * lowest
+        slope_term = sample_error * sample_error / sum_of_squares
+    residual = earned - slope * random_rewards
     # Standard error of a regression's prediction: two parameters are fitted, hence n - 2 degrees of freedom.
     variance = float(((residual - residual.mean()) ** 2).sum()) / max(len(residual) - 2, 1)
     error = math.sqrt(variance * (1.0 / len(residual) + slope_term))
-    return Known(float(earned.mean()) - slope * luck, error), slope
+    return Known(float(earned.mean()) - slope * sample_error, error), slope
 
 
 def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
-    """Return the score of a value on the frozen scale, with its standard error.
+    """Return the score of a value on the scale of the two frozen values, with its standard error.
 
-    The error is the delta method's, over the value and the two frozen values, which are independent. The corrected
-    value depends on the frozen one of random, too, with the slope of the regression.
+    Args:
+        value: value of the agent, corrected by :func:`_with_control_variate`.
+        slope: slope of the regression in that correction.
+        chosen: the task, with the frozen values of random and of the reference.
     """
     room = chosen.best.value - chosen.random.value
     score = (value.value - chosen.random.value) / room
+    # The delta method: each independent error times the derivative of the score, times room. The corrected value
+    # depends on the frozen value of random as well, with the derivative ``slope``.
     parts = (value.error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
     return Known(score, math.hypot(*parts) / room)
 
 
 def _ratio(earned: Floats, room: Floats) -> Known:
-    """Return the ratio of mean rewards to mean room over users, with its standard error by the delta method."""
+    """Return the ratio of the means over users of ``earned`` (n,) and ``room`` (n,), with its delta-method error.
+
+    Args:
+        earned: rewards of the agent less those of another policy, for each user.
+        room: rewards of the reference less those of random, for each user.
+    """
     share = float(earned.mean() / room.mean())
     mean_room = float(room.mean())
     return Known(share, mean_of((earned - share * room) / mean_room).error)

@@ -39,11 +39,11 @@ LOG = "task/log"
 
 
 class Earned(NamedTuple):
-    """Rewards of a policy on n units, which are users or platforms.
+    """Rewards that a policy earns on n units, which are users or platforms.
 
     Attributes:
-        rewards: (n,) expected rewards of each unit within the horizon.
-        decisions: (n,) number of its recommendations, or slates.
+        rewards: (n,) sum of the expected rewards of each unit within the horizon.
+        decisions: (n,) number of recommendations, or slates, to each unit within the horizon.
         behaviour: digest of the policy's actions.
     """
 
@@ -60,17 +60,17 @@ class Runner(abc.ABC):
         number: number of the training seed for learners.
 
     Attributes:
-        unit: name of the independent units over which intervals are computed, "user" or "platform".
-        step: name of one step of the horizon.
-        decides: name of what :attr:`Earned.decisions` counts.
-        earns: name of what a value counts.
+        unit_noun: name of the independent units over which intervals are computed, "user" or "platform".
+        step_noun: name of one step of the horizon.
+        decision_noun: name of what :attr:`Earned.decisions` counts.
+        reward_noun: name of what a value counts.
         references: functions of the world that make policies with knowledge of the truth, by name.
-        learns_from: description of the log for learners.
-        measured: number of units over which a task's random and reference values were measured.
+        log_description: description of the log for learners.
+        reference_units: number of units over which a task's random and reference values were measured.
     """
 
-    unit: ClassVar[str] = "user"
-    measured: ClassVar[int] = 40_000
+    unit_noun: ClassVar[str] = "user"
+    reference_units: ClassVar[int] = 40_000
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def __init__(self, task: Any, number: int = 0) -> None:
@@ -79,24 +79,24 @@ class Runner(abc.ABC):
         self.fit_seed = derive_seed(task.seed, f"task/fit/{number}" if number else "task/fit")
 
     @property
-    def decides(self) -> str:
+    def decision_noun(self) -> str:
         """Return the name of a decision: a slate in worlds that show rankings."""
         if self.world.slate_size > 1:
             return "slate"
         return "recommendation"
 
     @property
-    def step(self) -> str:
+    def step_noun(self) -> str:
         """Return the name of a step of the horizon: a decision."""
-        return self.decides
+        return self.decision_noun
 
     @property
-    def earns(self) -> str:
+    def reward_noun(self) -> str:
         """Return the plural of the world's name of a reward."""
         return self.world.reward_name.removesuffix("s") + "s"
 
     @property
-    def learns_from(self) -> str:
+    def log_description(self) -> str:
         """Return a description of the log for learners."""
         return f"{self.task.log_users:,} users under {self.task.logging}"
 
@@ -105,26 +105,26 @@ class Runner(abc.ABC):
         """Make the task's log for learners."""
 
     @abc.abstractmethod
-    def random(self) -> Any:
+    def random_policy(self) -> Any:
         """Make the policy with the score 0."""
 
     @abc.abstractmethod
-    def taken(self, agent: Any) -> Any:
-        """Make the policy to evaluate from a user's agent."""
+    def policy_from_agent(self, agent: Any) -> Any:
+        """Make the policy to evaluate from a user's agent: a policy, a learner or the name of one."""
 
     @abc.abstractmethod
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """Run n units of a seed under a policy within the horizon, and return their rewards."""
 
     def policy_of(self, agent: Any) -> Any:
-        """Make the policy to evaluate: a reference if ``agent`` is the name of one, else that of :meth:`taken`."""
+        """Make the policy to evaluate: a reference by its name, or the policy of a user's agent."""
         if isinstance(agent, str) and agent in self.references:
             return self.references[agent](self.world)
-        return self.taken(agent)
+        return self.policy_from_agent(agent)
 
 
-class Items(Runner):
-    """Runner on users who are recommended items or rankings one decision at a time; their first decisions count."""
+class DecisionRunner(Runner):
+    """Runner of policies that recommend an item or a ranking at each decision of a user; the first decisions count."""
 
     world: DecisionWorld
     references: ClassVar = {
@@ -136,30 +136,31 @@ class Items(Runner):
 
     def log(self) -> Log:
         """Implement :meth:`Runner.log`."""
-        return simulate(self.world, self.deployed(), self.task.log_users, derive_seed(self.task.seed, LOG))
+        return simulate(self.world, self.fit_logging_policy(), self.task.log_users, derive_seed(self.task.seed, LOG))
 
-    def deployed(self) -> Policy:
+    def fit_logging_policy(self) -> Policy:
         """Fit the task's logging policy on a log of random recommendations."""
         task = self.task
         world = self.world
-        random_log = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
+        random_log = simulate(world, self.random_policy(), task.log_users, derive_seed(task.seed, "task/train"))
         return learner(task.logging).fit(random_log, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
 
-    def logger(self, name: str, epsilon: float) -> Any:
+    def dataset_policy(self, name: str, epsilon: float) -> Any:
         """Make the logging policy of a data set: the agent ``name``, with a share ``epsilon`` of uniform actions.
 
-        A task without an environment has no data set but its log: then it is the task's logging policy.
+        The only data set of a task without an environment is the task's log, so that its logging policy is returned
+        and the arguments are ignored.
         """
         if self.task.environment:
             return EpsilonMixture(self.policy_of(name), epsilon)
-        return self.deployed()
+        return self.fit_logging_policy()
 
     def record(
         self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
     ) -> tuple[Log, Decisions]:
-        """Simulate n users of a seed under a policy, and cut their log at the horizon.
+        """Simulate n users of a seed under a policy, and cut their log at the task's horizon.
 
-        The log of a task without an environment is not cut.
+        The log of a task without an environment is not cut, because no environment ends its episodes.
 
         Args:
             policy: the logging policy.
@@ -170,7 +171,8 @@ class Items(Runner):
 
         Returns:
             The log.
-            Its decisions with the environment's observations; that of a slate is the one before its first position.
+            The log's decisions with the environment's observations. The observation of a slate is the one before its
+            first position. A user's last decision is marked as truncated if the horizon, not the user, ended the log.
         """
         world = decision_world(self.world, f"data set of {self.task.name}")
         log = simulate(world, policy, n, seed, executor=executor)
@@ -183,12 +185,12 @@ class Items(Runner):
         truncated = recorded.last & np.isin(recorded.user, cut_users)
         return log, dataclasses.replace(recorded, truncated=truncated)
 
-    def random(self) -> Any:
-        """Implement :meth:`Runner.random`."""
+    def random_policy(self) -> Any:
+        """Implement :meth:`Runner.random_policy`."""
         return uniform_policy(self.world.n_items)
 
-    def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: a ranking policy itself, or the policy that a learner fits on the log."""
+    def policy_from_agent(self, agent: Any) -> Any:
+        """Implement :meth:`Runner.policy_from_agent`: fit a learner on the task's log, or return a ranking policy."""
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
         learner = learner_of(agent)
@@ -201,26 +203,33 @@ class Items(Runner):
         """Implement :meth:`Runner.run`."""
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
-        worth = functools.partial(_expected, self.world.truth_column)
+        expected_rewards = functools.partial(_truth_of_shown, self.world.truth_column)
         size = self.world.slate_size
-        counted = range(self.task.horizon * size)  # a slate has one row per item
-        earned = self.summed(worth, counted, policy, n, seed, executor)
+        counted_rows = range(self.task.horizon * size)  # a slate has one row per item
+        earned = self.sum_rewards(expected_rewards, counted_rows, policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 
-    def summed(
-        self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
+    def sum_rewards(
+        self,
+        expected_rewards: Callable[..., Floats],
+        counted_rows: range,
+        policy: Any,
+        n: int,
+        seed: int,
+        executor: Executor | None,
     ) -> Earned:
-        """Sum each user's expected rewards over the rows of shown items that count.
+        """Simulate n users of a seed under a policy, and sum the expected rewards of the shown items that count.
 
         Args:
-            worth: function that returns the expected reward of each shown item, called as :func:`_expected` is.
-            counted: numbers, within a user, of the rows of shown items that count.
+            expected_rewards: function with the parameters of :func:`_truth_of_shown` after the first; it returns the
+                expected reward of each shown item.
+            counted_rows: numbers of the rows that count, among a user's rows of shown items from 0 on.
             policy: the policy.
             n: number of users.
             seed: seed of the users.
             executor: executor to spread users over.
         """
-        reduce = functools.partial(_sums_of_users, worth, counted)
+        reduce = functools.partial(_sum_by_user, expected_rewards, counted_rows)
         digest = hashlib.sha256()
         earned = np.zeros(n)
         decisions = np.zeros(n)
@@ -245,30 +254,30 @@ def learner_of(agent: Any) -> Learner:
     return as_learner(agent, name=name_of(agent))
 
 
-def _sums_of_users(
-    worth: Callable[..., Floats], counted: range, columns: Columns
+def _sum_by_user(
+    expected_rewards: Callable[..., Floats], counted_rows: range, columns: Columns
 ) -> tuple[Ints, Floats, Floats, bytes]:
     """Sum the expected rewards of each of the U users of a shard.
 
     Args:
-        worth: function that returns the expected reward of each shown item.
-        counted: numbers, within a user, of the rows of shown items that count.
+        expected_rewards: function that returns the expected reward of each shown item.
+        counted_rows: numbers of the rows that count, among a user's rows of shown items from 0 on.
         columns: columns of the shard's log, with the truth.
 
     Returns:
         (U,) ids of the users.
-        (U,) sums of their expected rewards.
-        (U,) number of their rows that count.
-        Digest of all actions and propensities.
+        (U,) sum of each user's expected rewards over the rows that count.
+        (U,) number of each user's rows that count.
+        Digest of all actions and propensities, little-endian on every machine.
     """
     decision_rows = columns["event"] == schema.BANDIT
     user = columns["user"][decision_rows]
     action = columns["action"][decision_rows]
     begins = user_starts(user)
     number = steps_within(user)
-    counts = (number >= counted.start) & (number < counted.stop)
+    counts = (number >= counted_rows.start) & (number < counted_rows.stop)
     place = user_numbers(user)
-    earned = worth(columns, decision_rows, user[begins], place)
+    earned = expected_rewards(columns, decision_rows, user[begins], place)
     rewards = np.bincount(place[counts], earned[counts], minlength=len(begins)).astype(np.float64)
     decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
     digest = hashlib.sha256(action.astype("<i4").tobytes())
@@ -286,7 +295,7 @@ def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
     decision_rows = log.is_bandit
     begins = user_starts(log["user"])
     total = np.cumsum(decision_rows)
-    # (n,) number of the user's decisions up to and including each row.
+    # (n,) number of the user's decisions up to and including each row: the total less that of the users before.
     number: NDArray[np.int64] = total - np.repeat((total - decision_rows)[begins], np.diff(np.append(begins, len(log))))
     return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
 
@@ -306,7 +315,7 @@ def _rating_observations(log: Log, n_items: int) -> dict[str, Any]:
     state = np.zeros(n_items, np.float32)
     for row, user in enumerate(log["user"].tolist()):
         if begins[row]:
-            state = np.zeros(n_items, np.float32)
+            state = np.zeros(n_items, np.float32)  # a new array: ``ends`` still holds the previous user's
         if decision_rows[row]:
             observed.append(state.copy())
             ends[user] = state  # not a copy: the user's later ratings update it
@@ -315,14 +324,14 @@ def _rating_observations(log: Log, n_items: int) -> dict[str, Any]:
     return {"context": np.stack(observed), "final": np.stack([*ends.values()])}
 
 
-def _expected(truth: str, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
-    """Return the expected reward of each shown item, which a simulation with ``keep_truth`` has in a column.
+def _truth_of_shown(truth: str, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
+    """Return the expected reward of each shown item from the truth column that the simulation has kept.
 
     Args:
         truth: name of the truth column.
         columns: columns of a shard's log.
         shown: flags of the rows of shown items.
-        users: ids of the shard's users, not needed here.
-        place: index in ``users`` of each shown item's user, not needed here.
+        users: ids of the shard's users; unused here, worlds of slates need them.
+        place: index in ``users`` of each shown item's user; unused here, worlds of slates need it.
     """
     return np.asarray(columns[truth][shown], np.float64)

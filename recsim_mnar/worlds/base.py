@@ -179,7 +179,7 @@ class DecisionWorld(LaneWorld):
     simulated_by = "recsim_mnar.simulation.run_folder:simulate_users"
     compared_by = "recsim_mnar.protocols.decisions:DecisionExperiment"
     environments_by = "recsim_mnar.envs:of_decisions"
-    tasks_by = "recsim_mnar.tasks.running:Items"
+    tasks_by = "recsim_mnar.tasks.running:DecisionRunner"
 
     @property
     def knows_rewards(self) -> bool:

@@ -18,7 +18,7 @@ from recsim_mnar.estimators.intervals import Spread, poisson_reach, positive_lim
 from recsim_mnar.estimators.ratings import estimate_ratings, loss
 from recsim_mnar.estimators.verdict import TRUST, Finding, Verdict, scaled
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.protocols.ab_test import judged
+from recsim_mnar.protocols.ab_test import verdict_on_rate
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.uplift import evaluate_lists
 from twins.facts import difference, estimate_value
@@ -267,8 +267,8 @@ def test_an_ab_rate_of_five_users_is_no_point_and_not_to_be_used():
     assert high == pytest.approx(-math.log(0.025) / 50, rel=1e-6)
     value, low, high = ratio_interval([1.0, 0, 0, 0, 0], np.full(5, 10.0), 0.95)
     assert 0.0 <= low < value < high
-    assert judged(5, value, low, high).level == "do_not_use"
-    assert judged(5000, 0.05, 0.045, 0.055).level == "trust"
+    assert verdict_on_rate(5, value, low, high).level == "do_not_use"
+    assert verdict_on_rate(5000, 0.05, 0.045, 0.055).level == "trust"
 
 
 def test_a_bound_that_rows_contradict_is_denied():

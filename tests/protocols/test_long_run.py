@@ -66,7 +66,7 @@ def test_occasions_are_the_decisions_of_plain_lives_that_a_click_could_follow(pa
     share = world.open_occasions(1, views=True).share
     at = drawn < share
     expected = np.bincount(user[at], log["click_probability"][shown][at], minlength=200)
-    sums = module._lives(world, policy, 5, np.arange(200))
+    sums = module._simulate_occasions(world, policy, 5, np.arange(200))
     np.testing.assert_allclose(sums[0], expected, rtol=0, atol=1e-15)
     np.testing.assert_array_equal(sums[1], np.bincount(user[at], minlength=200))
     assert log["reward"][shown][~at].sum() == 0
@@ -75,7 +75,7 @@ def test_occasions_are_the_decisions_of_plain_lives_that_a_click_could_follow(pa
 @pytest.mark.verify
 @pytest.mark.parametrize("name", quick_first(AGENTS))
 def test_control_variates_have_expectation_zero(world, policies, name):
-    sums = module._lives(world, policies[name], 11, np.arange(20_000))
+    sums = module._simulate_occasions(world, policies[name], 11, np.arange(20_000))
     controls = sums[2:]
     z = controls.mean(axis=1) / (controls.std(axis=1) / np.sqrt(controls.shape[1]))
     assert np.abs(z).max() < 4.3  # of 45: one in 1,300 by chance
@@ -110,8 +110,8 @@ def test_intervals_hold_the_rate(world, policies):
 
 def test_every_worker_has_users_to_follow(world, policies, monkeypatch):
     given = []
-    lives = module._lives
-    monkeypatch.setattr(module, "_lives", lambda *asked: given.append(len(asked[-1])) or lives(*asked))
+    lives = module._simulate_occasions
+    monkeypatch.setattr(module, "_simulate_occasions", lambda *asked: given.append(len(asked[-1])) or lives(*asked))
     monkeypatch.setattr(module, "SHARD_USERS", 64)
     alone = long_run(world, policies["user-knn"], 600, 3)
     assert given == [600]

@@ -375,7 +375,7 @@ class Seeded(NamedTuple):
 def test_intervals_over_training_seeds_hold(monkeypatch):
     """Of scores and of leads, over 600 studies of 4 seeds and 100 users: 95 % within four standard errors, 3.6 %."""
     from recsim_mnar.tasks.evaluating import Known
-    from recsim_mnar.tasks.running import Earned, Items
+    from recsim_mnar.tasks.running import DecisionRunner, Earned
 
     chosen = dataclasses.replace(task("cold-100-v1"), random=Known(0.2, 1e-9), best=Known(1.2, 1e-9))
 
@@ -388,9 +388,9 @@ def test_intervals_over_training_seeds_hold(monkeypatch):
         own = level + 0.1 * rng.normal() + 0.5 * rng.normal(size=n)
         return Earned(luck + own, np.ones(n), f"{study}/{number}")
 
-    monkeypatch.setattr(Items, "run", earned)
-    monkeypatch.setattr(Items, "policy_of", lambda self, agent: agent if agent != chosen.reference else "best")
-    monkeypatch.setattr(Items, "random", lambda self: "random")
+    monkeypatch.setattr(DecisionRunner, "run", earned)
+    monkeypatch.setattr(DecisionRunner, "policy_of", lambda self, agent: agent if agent != chosen.reference else "best")
+    monkeypatch.setattr(DecisionRunner, "random_policy", lambda self: "random")
     held = np.zeros(3)
     for study in range(600):
         other = dataclasses.replace(chosen, seed=study)
@@ -575,7 +575,7 @@ def test_the_command_of_other_actions(name, capsys, tmp_path):
     file, n = tmp_path / "run.json", UNLIKE[name][0]
     asked = ["evaluate", "popularity", "--task", name, "--users", n]
     out = done(capsys, *asked, "--against", "deployed,oracle")
-    unit = task(name).runner().unit
+    unit = task(name).runner().unit_noun
     assert f"{unit} by {unit}" in out
     assert f"{n} public {unit}s" in out
     done(capsys, *asked, "--quoted", "--json", file)
