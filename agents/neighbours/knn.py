@@ -148,10 +148,11 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
 
     items = views_of(log, n_items)[1]
     popularity = np.bincount(items, minlength=n_items)
-    ordered = np.sort(popularity)
-    right = np.searchsorted(ordered, popularity - 1, side="right")
-    above = n_items - right - 1
-    level = right - np.searchsorted(ordered, popularity - 1)
+    ascending = np.sort(popularity)
+    # Without the view its item has one view less; the item itself is among those with more than that.
+    n_not_above = np.searchsorted(ascending, popularity - 1, side="right")
+    above = n_items - n_not_above - 1
+    level = n_not_above - np.searchsorted(ascending, popularity - 1)
     if not unseen:
         return above[items], level[items]
     counts, _ = view_counts(log, n_items)
@@ -254,7 +255,7 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
     starts, neighbours, cosines = most_similar(counts, k + 1, include_self)
     length = np.diff(starts)
     width = int(length.max(initial=0))
-    items = np.full((n_items, max(width, k) + 1), n_items, np.int32)
+    items = np.full((n_items, max(width, k) + 1), n_items, np.int32)  # n_items: no neighbour, sorts last
     values = np.full(items.shape, np.inf, np.float32)
     filled = np.arange(items.shape[1]) < length[:, None]
     items[filled] = neighbours
@@ -262,9 +263,7 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
     # Of rows with k + 1 neighbours the weakest is the best item that is no neighbour.
     best_out = _take_weakest(items, values, length > k)
     length = np.minimum(length, k)
-    kept_items = items.copy()
-    kept_values = values.copy()
-    weakest = _take_weakest(kept_items, kept_values, length == k)
+    weakest = _take_weakest(items.copy(), values.copy(), length == k)  # copies: the weakest neighbour stays one
     order = np.argsort(items, axis=1, kind="stable")[:, :k]  # removed items sort last
     return (
         np.ascontiguousarray(np.take_along_axis(items, order, axis=1)),
@@ -296,8 +295,8 @@ def _take_weakest(
     column = items.shape[1] - 1 - values[which, ::-1].argmin(axis=1)
     item[which] = items[which, column]
     value[which] = values[which, column]
-    items[which, column] = np.iinfo(np.int32).max
-    values[which, column] = np.inf
+    items[which, column] = np.iinfo(np.int32).max  # sorts last
+    values[which, column] = np.inf  # is never the weakest
     return item, value
 
 
@@ -371,8 +370,8 @@ class ItemKNNPolicy(GreedyPolicy):
         super().__init__(n_items, name, stored, parameters)
 
     def _start(self) -> None:
-        self._sums = np.empty((0, self.n_items))
-        self._used = np.zeros(0, np.bool_)
+        self._sums = np.empty((0, self.n_items))  # (n_slots, n_items) scores
+        self._used = np.zeros(0, np.bool_)  # (n_slots,) True for slots with views
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
@@ -380,9 +379,9 @@ class ItemKNNPolicy(GreedyPolicy):
         super()._resize(n_slots)
         sums = np.zeros((n_slots, self.n_items))
         used = np.zeros(n_slots, np.bool_)
-        before = np.flatnonzero(self._used)
-        sums[before] = self._sums[before]
-        used[before] = True
+        used_before = np.flatnonzero(self._used)
+        sums[used_before] = self._sums[used_before]
+        used[used_before] = True
         self._sums = sums
         self._used = used
 
