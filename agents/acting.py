@@ -254,6 +254,7 @@ class GreedyPolicy(SlotPolicy):
         return {"_ties": Entry(np.int64, ties), "_tied": Entry(np.int32, None, (N_LISTED,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`SlotPolicy._view`; the users' best items are then computed again before they are used."""
         super()._view(slots, items)
         self._ties[slots] = 0
 
@@ -353,6 +354,7 @@ class MappedViews(SlotPolicy):
         return {**super()._entries(), "_sums": Entry(np.float64, 0, (width,)), "_views": Entry(np.float64, 0)}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`SlotPolicy._view`: add the rows of M for the viewed items to the users' sums."""
         super()._view(slots, items)
         np.add.at(self._sums, slots, self._mapping[items])  # in the order of views, which fixes the rounding
         np.add.at(self._views, slots, 1.0)

@@ -218,6 +218,7 @@ class UserPopularityGreedy(GreedyPolicy):
         super().__init__(n_items, name)
 
     def _start(self) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._start`."""
         self._counts = np.zeros(self.n_items, np.int32)  # scratch of the kernel, zeros between calls
         super()._start()
 
@@ -225,6 +226,7 @@ class UserPopularityGreedy(GreedyPolicy):
         return self._own_counts(slots)
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._rank`, in one pass over each user's views."""
         from recsim_mnar.agents import _acting_kernel
 
         _acting_kernel.most_viewed(self._histories.arrays, slots, self.n_items, self._counts, self._ties, self._tied)

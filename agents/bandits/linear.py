@@ -90,6 +90,7 @@ class CountingBandit(Bandit):
         self.state = {"shown": np.zeros(self.n_items), "earned": np.zeros(self.n_items)}
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Implement :meth:`Bandit._learn`."""
         np.add.at(self.state["shown"], actions, 1.0)
         np.add.at(self.state["earned"], actions, rewards)
 
@@ -219,6 +220,7 @@ class ContextualBandit(Bandit):
         return {**super()._entries(), "_counts": Entry(np.float64, 0, (width,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._view`: count views, unless features are given."""
         super()._view(slots, items)
         if self._features is None:
             np.add.at(self._counts, (slots, items), 1.0)

@@ -354,10 +354,12 @@ class RatingMFPolicy(GreedyPolicy):
         super().__init__(n_items, name, arrays, parameters)
 
     def _start(self) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._start`."""
         self._ratings: dict[int, dict[int, tuple[float, float]]] = {}  # by slot and item: (rating, weight)
         super()._start()
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._clear`."""
         super()._clear(slots)
         for slot in slots.tolist():
             self._ratings.pop(slot, None)

@@ -318,6 +318,7 @@ class SVDPolicy(GreedyPolicy):
         return {**super()._entries(), "_states": Entry(np.float32, 0, (len(self._vectors),))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._view`: add V's rows of the viewed items."""
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         super()._view(slots, items)

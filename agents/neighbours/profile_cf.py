@@ -114,8 +114,8 @@ class CosineCF(Learner):
             unseen: True to exclude the items of the user's other views from the candidates.
 
         Returns:
-            above: (V,) number of candidates with a larger score than the item.
-            level: (V,) number of other candidates with an equal score.
+            n_above: (V,) number of candidates with a larger score than the item.
+            n_equal: (V,) number of other candidates with an equal score.
 
             None instead of both without ``unseen``, or if a user views an item twice, for lack of a closed form.
         """
@@ -128,12 +128,12 @@ class CosineCF(Learner):
             return None
         starts, items = distinct
         unit = _inverse_roots(np.diff(starts))
-        above, level = np.empty((2, len(items)), np.int64)
+        n_above, n_equal = np.empty((2, len(items)), np.int64)
         sums, minus, touched = np.zeros((3, n_items), np.int64)
         seen = np.zeros(n_items, np.bool_)
         pairs = pairs_of(starts, items, unit, n_items)
-        kernel.cosine_places(starts, items, unit, *pairs, sums, minus, seen, touched, above, level)
-        return above, level
+        kernel.cosine_places(starts, items, unit, *pairs, sums, minus, seen, touched, n_above, n_equal)
+        return n_above, n_equal
 
 
 class CosineCFPolicy(TrainingRows, _ProfilePolicy):
@@ -157,7 +157,7 @@ class CosineCFPolicy(TrainingRows, _ProfilePolicy):
         super().__init__(n_items, name, {"starts": self._rows[0], "items": self._rows[1], "users": self._users})
 
     def _start(self) -> None:
-        # Scratch of the kernel.
+        """Remove all users, and make new scratch arrays of the kernel, which a copy of the policy must not share."""
         self._held = np.zeros(self.n_items, np.bool_)
         self._sums = np.empty(self.n_items, np.int64)
         super()._start()
@@ -203,15 +203,15 @@ class NaiveCF(Learner):
         counts = counts_of(starts, items, n_items)
         ratios = _ratios(counts)
         holders = np.bincount(items, minlength=n_items)
-        above, level = np.empty((2, len(items)), np.int64)
+        n_above, n_equal = np.empty((2, len(items)), np.int64)
         first, second = np.empty((2, n_items))
         which, touched = np.empty((2, n_items), np.int64)
         common = np.zeros(n_items, np.int64)
         seen = np.zeros(n_items, np.bool_)
         kernel.ratio_places(
-            starts, items, *counts, ratios, holders, first, second, which, common, seen, touched, above, level
+            starts, items, *counts, ratios, holders, first, second, which, common, seen, touched, n_above, n_equal
         )
-        return above, level
+        return n_above, n_equal
 
 
 class NaiveCFPolicy(_ProfilePolicy):

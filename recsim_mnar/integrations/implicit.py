@@ -58,7 +58,8 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
         out[with_views[row], items[row, column]] = item_scores[row, column]
         return out
 
-    return FeaturePolicy(n_items, scores=scores, name=name or type(model).__name__)
+    policy_name = name or type(model).__name__
+    return FeaturePolicy(n_items, scores=scores, name=policy_name)
 
 
 class Recommender(Learner):

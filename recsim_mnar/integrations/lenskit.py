@@ -55,7 +55,8 @@ def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeatureP
                 out[row] = np.where(finite, item_scores, below_all)
         return out
 
-    return FeaturePolicy(n_items, scores=scores, name=name or type(scorer).__name__)
+    policy_name = name or type(scorer).__name__
+    return FeaturePolicy(n_items, scores=scores, name=policy_name)
 
 
 class Scorer(Learner):

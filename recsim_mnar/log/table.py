@@ -121,6 +121,7 @@ class Log:
         object.__setattr__(self, "columns", FixedColumns({**ordered, **arrays}))
 
     def __repr__(self) -> str:
+        """Return the log's size, mean reward, world and policy in a line."""
         n_shown = int(self.is_bandit.sum())
         recommended = f"{n_shown:,} recommendations"
         if n_shown:
@@ -128,9 +129,9 @@ class Log:
         users = np.unique(self.columns["user"]).size
         parts = [f"{len(self):,} rows", f"{users:,} users", recommended, f"{len(self) - n_shown:,} views"]
         for key in ("world", "policy"):
-            made = self.provenance.get(key)
-            if isinstance(made, dict) and made.get("name", "") != "":
-                parts.append(f"{key} {made['name']}")
+            description = self.provenance.get(key)
+            if isinstance(description, dict) and description.get("name", "") != "":
+                parts.append(f"{key} {description['name']}")
         return f"Log({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
