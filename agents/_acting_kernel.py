@@ -40,6 +40,9 @@ def draw_view(histories, slots, uniforms, n_items, actions, propensities):
 
     Where ``actions[j]`` is not negative it is kept, and only its probability is written. A user without views gets any
     item with equal probability.
+
+    histories: pool, start, length; slots (n,) of the users; uniforms (n,); actions (n,) int32, -1 for those to be
+    drawn; propensities (n,) float64.
     """
     pool, start, length = histories
     for j in range(slots.size):
@@ -86,6 +89,7 @@ def most_viewed(histories, slots, n_items, counts, ties, tied):
         for i in range(first, first + n):
             item = pool[i]
             if counts[item] == top:
+                # Insert the item into the ascending list of at most ``room`` lowest tied items.
                 k = min(n_viewed, room)
                 if n_viewed < room or item < tied[s, room - 1]:
                     if k == room:
@@ -95,7 +99,7 @@ def most_viewed(histories, slots, n_items, counts, ties, tied):
                         k -= 1
                     tied[s, k] = item
                 n_viewed += 1
-            counts[item] = 0
+            counts[item] = 0  # also, so that further views of the item are not counted as ties
         ties[s] = n_viewed
 
 
@@ -134,6 +138,7 @@ def best_of(row, slot, ties, tied):
         if row[i] > top:
             top = row[i]
     n_best = 0
+    # By blocks: counting equal scores is a vectorised loop, and few blocks have one whose index is to be stored.
     for begin in range(0, n, _BLOCK):
         block = row[begin : min(begin + _BLOCK, n)]
         here = 0

@@ -58,7 +58,7 @@ class Histories:
         self.start = np.zeros(0, np.int64)
         self.length = np.zeros(0, np.int64)
         self._capacity = np.zeros(0, np.int64)  # (n_slots,) views for which a slot has room
-        self._used = 0  # length of the part of the pool that is given to slots
+        self._used = 0  # number of entries of the pool that are given to slots
 
     @property
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
@@ -77,10 +77,10 @@ class Histories:
         self.length[slots] = 0
 
     def append(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Append views in their order: view j is of ``items[j]`` by the user in ``slots[j]``, (m,) each."""
+        """Append views in their order: in view j the user in ``slots[j]`` views ``items[j]``, (m,) each."""
         from recsim_mnar.agents import _acting_kernel
 
-        done = 0
+        done = 0  # number of views appended
         while done < len(slots):  # the kernel stops where the pool is full
             done, self._used = _acting_kernel.append(
                 self.pool, self.start, self.length, self._capacity, self._used, slots, items, done
@@ -97,22 +97,23 @@ class Histories:
         """
         length = self.length[slots]
         owner = np.repeat(np.arange(len(slots)), length)
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
-        return owner, self.pool[np.repeat(self.start[slots], length) + within]
+        position = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)  # of a view in its slot
+        return owner, self.pool[np.repeat(self.start[slots], length) + position]
 
     def _enlarge(self) -> None:
         """Copy the views to a pool with twice the present room, which also removes the gaps between slots.
 
         Slots without views lose their room.
         """
-        room = np.where(self.length > 0, self._capacity, 0)
+        room = np.where(self.length > 0, self._capacity, 0)  # of each slot in the new pool
+        # Twice the largest slot besides: it alone may be the one that has to grow.
         pool = np.zeros(max(1024, 2 * int(room.sum()) + 2 * int(room.max(initial=0))), np.int32)
         owner, items = self.flat(np.arange(len(self.start)))
-        begin = np.cumsum(room) - room
-        within = np.arange(len(owner)) - np.repeat(np.cumsum(self.length) - self.length, self.length)
-        pool[begin[owner] + within] = items
+        start = np.cumsum(room) - room
+        position = np.arange(len(owner)) - np.repeat(np.cumsum(self.length) - self.length, self.length)  # in its slot
+        pool[start[owner] + position] = items
         self.pool = pool
-        self.start = begin
+        self.start = start
         self._capacity = room
         self._used = int(room.sum())
 
@@ -154,7 +155,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
-        """Grow the states to ``n_slots`` slots; those there are keep their contents."""
+        """Grow the states to ``n_slots`` slots; present slots keep their contents."""
         super()._resize(n_slots)
         if self.keeps_views:
             self._histories.resize(n_slots)
@@ -166,7 +167,7 @@ class SlotPolicy(Stored, StatefulPolicy):
             self._histories.clear(slots)
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Update states by views in their order: view j is of ``items[j]`` by the user in ``slots[j]``, (m,) each."""
+        """Update states by views in their order: in view j the user in ``slots[j]`` views ``items[j]``, (m,) each."""
         if self.keeps_views:
             self._histories.append(slots, items)
 
@@ -195,7 +196,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         return dict(self._arrays), dict(self._parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
-        """Return a deep copy with the users; pickling, by contrast, leaves users out."""
+        """Return a deep copy that includes the users; pickling leaves users out, and copy.deepcopy would use it."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
@@ -207,8 +208,8 @@ class SlotPolicy(Stored, StatefulPolicy):
         return {"n_items": self.n_items, "name": self.name, "arrays": arrays, "parameters": parameters}
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
-        made = type(self).refitted(state["n_items"], state["name"], state["arrays"], state["parameters"])
-        self.__dict__.update(made.__dict__)
+        policy = type(self).refitted(state["n_items"], state["name"], state["arrays"], state["parameters"])
+        self.__dict__.update(policy.__dict__)
 
 
 class GreedyPolicy(SlotPolicy):
@@ -242,7 +243,9 @@ class GreedyPolicy(SlotPolicy):
 
         for begin in range(0, len(slots), _CHUNK):
             part = slots[begin : begin + _CHUNK]
-            _acting_kernel.best(self._score(part), np.arange(len(part)), part, self._ties, self._tied)
+            scores = self._score(part)
+            rows = np.arange(len(part))  # row of ``scores`` for each slot
+            _acting_kernel.best(scores, rows, part, self._ties, self._tied)
 
     def _entries(self) -> dict[str, Entry]:
         ties = self.n_items  # a new user, for whom all items are tied
@@ -251,21 +254,22 @@ class GreedyPolicy(SlotPolicy):
         return {"_ties": Entry(np.int64, ties), "_tied": Entry(np.int32, None, (N_LISTED,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`SlotPolicy._view`; the users' best items are then computed again before they are used."""
         super()._view(slots, items)
         self._ties[slots] = 0
 
-    def _ranked(self, users: Ints) -> NDArray[np.int64]:
-        """Return the users' slots, after ranking their items where necessary."""
+    def _ranked_slots(self, users: Ints) -> NDArray[np.int64]:
+        """Return the users' slots, after ranking the items of those whose best items are out of date."""
         from recsim_mnar.agents import _acting_kernel
 
         slots = self._slots.find(users)
-        unranked = np.empty(min(len(slots), len(self._ties)), np.int64)
-        n = _acting_kernel.unranked(slots, self._ties, unranked)
-        if n:
+        room = np.empty(min(len(slots), len(self._ties)), np.int64)
+        unranked = room[: _acting_kernel.unranked(slots, self._ties, room)]
+        if len(unranked):
             try:
-                self._rank(unranked[:n])
+                self._rank(unranked)
             except BaseException:  # also an interrupt by the user
-                self._ties[unranked[:n]] = 0  # to be computed; the kernel had marked them as being computed
+                self._ties[unranked] = 0  # to be computed; the kernel had marked them as being computed
                 raise
         return slots
 
@@ -273,7 +277,7 @@ class GreedyPolicy(SlotPolicy):
         """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents import _acting_kernel
 
-        slots = self._ranked(users)
+        slots = self._ranked_slots(users)
         uniforms_ = as_array(uniforms, np.float64)
         actions = np.empty(len(slots), np.int32)
         propensities = np.empty(len(slots))
@@ -282,14 +286,14 @@ class GreedyPolicy(SlotPolicy):
             for j in np.flatnonzero(actions < 0):
                 row = self._score(slots[j : j + 1])[0]
                 best = np.flatnonzero(row == row.max())
-                actions[j] = best[min(int(uniforms_[j] * len(best)), len(best) - 1)]
+                actions[j] = best[min(int(uniforms_[j] * len(best)), len(best) - 1)]  # a uniform near 1 may round up
         return actions, propensities
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         from recsim_mnar.agents import _acting_kernel
 
-        slots = self._ranked(users)
+        slots = self._ranked_slots(users)
         actions_ = checked_items(actions, self.n_items)
         out = np.empty(len(slots))
         unlisted = _acting_kernel.probability(slots, actions_, self._ties, self._tied, self.n_items, out)
@@ -350,6 +354,7 @@ class MappedViews(SlotPolicy):
         return {**super()._entries(), "_sums": Entry(np.float64, 0, (width,)), "_views": Entry(np.float64, 0)}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`SlotPolicy._view`: add the rows of M for the viewed items to the users' sums."""
         super()._view(slots, items)
         np.add.at(self._sums, slots, self._mapping[items])  # in the order of views, which fixes the rounding
         np.add.at(self._views, slots, 1.0)
@@ -374,7 +379,7 @@ class TrainingRows(SlotPolicy):
         """Implement :meth:`recsim_mnar.policies.Policy.reset_training_users`; a user's own training row is left out."""
         self.reset(users)
         ids = np.asarray(originals, np.int64)
-        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
+        row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)  # an id beyond all has no row
         self._own_row[self._slots.find(users)] = np.where(self._users[row] == ids, row, -1)
 
 

@@ -162,28 +162,28 @@ class UserPopularity(SlotPolicy):
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         to_be_drawn = np.full(len(users), -1, np.int32)
-        return self._drawn(users, uniforms, to_be_drawn)
+        return self._draw_or_evaluate(users, uniforms, to_be_drawn)
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
-        return self._drawn(users, np.empty(0), checked_items(actions, self.n_items))[1]
+        return self._draw_or_evaluate(users, np.empty(0), checked_items(actions, self.n_items))[1]
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
         slots = self._slots.find(users)
-        length = self._histories.length[slots]
+        n_views = self._histories.length[slots]
         out = np.zeros((len(slots), self.n_items))
-        out[length == 0] = 1.0 / self.n_items
+        out[n_views == 0] = 1.0 / self.n_items
         owner, item = self._histories.flat(slots)
-        viewed, counts = np.unique(owner * self.n_items + item, return_counts=True)
-        out.ravel()[viewed] = counts / length[viewed // self.n_items]
+        entry, counts = np.unique(owner * self.n_items + item, return_counts=True)  # index in the flattened ``out``
+        out.ravel()[entry] = counts / n_views[entry // self.n_items]
         return out
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
         """Return the users' view counts, (n, n_items)."""
         return self._own_counts(self._slots.find(users))
 
-    def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
+    def _draw_or_evaluate(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
         """Draw actions, or compute the propensities of given ones.
 
         Args:
@@ -198,9 +198,9 @@ class UserPopularity(SlotPolicy):
         from recsim_mnar.agents import _acting_kernel
 
         propensities = np.empty(len(actions))
-        drawn = as_array(uniforms, np.float64)
+        uniforms_ = as_array(uniforms, np.float64)
         slots = self._slots.find(users)
-        _acting_kernel.draw_view(self._histories.arrays, slots, drawn, self.n_items, actions, propensities)
+        _acting_kernel.draw_view(self._histories.arrays, slots, uniforms_, self.n_items, actions, propensities)
         return actions, propensities
 
 
@@ -218,6 +218,7 @@ class UserPopularityGreedy(GreedyPolicy):
         super().__init__(n_items, name)
 
     def _start(self) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._start`."""
         self._counts = np.zeros(self.n_items, np.int32)  # scratch of the kernel, zeros between calls
         super()._start()
 
@@ -225,6 +226,7 @@ class UserPopularityGreedy(GreedyPolicy):
         return self._own_counts(slots)
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._rank`, in one pass over each user's views."""
         from recsim_mnar.agents import _acting_kernel
 
         _acting_kernel.most_viewed(self._histories.arrays, slots, self.n_items, self._counts, self._ties, self._tied)
@@ -233,7 +235,7 @@ class UserPopularityGreedy(GreedyPolicy):
 def list_policy(n_items: int, name: str, items: Sequence[int] | NDArray[np.integer]) -> FixedPolicy:
     """Return a policy whose ranking is the list of items; it recommends the first one, and never an unlisted item."""
     scores = np.full(n_items, -np.inf)
-    scores[np.asarray(items, np.int64)] = np.arange(len(items), 0, -1)
+    scores[np.asarray(items, np.int64)] = np.arange(len(items), 0, -1)  # n for the first item, 1 for the last one
     return FixedPolicy(n_items, name, scores)
 
 

@@ -202,6 +202,7 @@ def test_vowpal_wabbit_lines_of_others_come_in():
         (["1:0 | f0"], "line 1: not action:cost:propensity"),
         (["7:0:0.5 | f0"], "actions must be in 0..3"),
         (["1:0:0 | f0"], "row 0: propensity must be"),
+        (["1:0:0.5 '7_0 | f0", "1:0:0.5 | f0"], "1 of 2 examples have a tag .'user_step.: give every"),
         ([], "no examples"),
     ):
         with pytest.raises(UserError, match=said):

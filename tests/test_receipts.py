@@ -307,7 +307,7 @@ def _with_version(version, tmp_path, key, table):
 CELLS = pa.table({name: np.zeros(2, np.int64) for name in ("user", "item", "time", "recommended", "purchased")})
 READ_VERSIONED = {
     "Log.read": lambda path: Log.read(path),
-    "in blocks": lambda path: FiledLog.or_whole(path),
+    "in blocks": lambda path: FiledLog.open_or_read(path),
     "estimate": lambda path: main(["estimate", str(path), "--target", "propensity"]),
     "replay": lambda path: main(["replay", str(path), "--policy", "random", "--out", f"{path.parent}/out.parquet"]),
     "doctor": lambda path: main(["doctor", str(path)]),

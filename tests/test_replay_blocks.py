@@ -197,7 +197,7 @@ def test_a_filed_log_checks_its_rows(tmp_path, log):
     columns["step"][5] = columns["step"][4]
     write_part(tmp_path / "bad.parquet", [columns], log.provenance)
     with pytest.raises(UserError, match="row 6"):
-        registry.learner("popularity").fit(FiledLog.or_whole(tmp_path / "bad.parquet"), n_items=N_ITEMS, seed=0)
+        registry.learner("popularity").fit(FiledLog.open_or_read(tmp_path / "bad.parquet"), n_items=N_ITEMS, seed=0)
 
 
 def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
@@ -230,7 +230,7 @@ def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, 
 def test_what_is_made_of_counts_is_fitted_block_by_block(tmp_path, log, monkeypatch):
     """A log that stays in its files: the same policies, whose learners that only count never read it as a whole."""
     monkeypatch.setattr(blocks, "_USERS", 7)
-    filed = FiledLog.or_whole(in_parts(tmp_path / "log", log, 3))
+    filed = FiledLog.open_or_read(in_parts(tmp_path / "log", log, 3))
     assert (len(filed), filed.highest_item) == (len(log), log.highest_item)
     assert filed.users().tolist() == log.users().tolist()
     for name in ("popularity", "most-recommended", "never-recommended", "random", "item-knn"):

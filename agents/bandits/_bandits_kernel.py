@@ -195,8 +195,8 @@ def refine(edges, best, n_old, n_new, spare):
     high = edges[n_old - 1]
     mass = best[n_old - 1] - best[0]
     length = high - low
-    cell = 0
-    done = 0.0
+    cell = 0  # cell of the old edges in which the next new edge lies
+    done = 0.0  # measure of the cells before it
     width = 0.5 * (edges[1] - edges[0]) / length + 0.5 * (best[1] - best[0]) / mass
     for g in range(1, n_new - 1):
         probability_wanted = g / (n_new - 1.0)

@@ -90,6 +90,7 @@ class CountingBandit(Bandit):
         self.state = {"shown": np.zeros(self.n_items), "earned": np.zeros(self.n_items)}
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Implement :meth:`Bandit._learn`."""
         np.add.at(self.state["shown"], actions, 1.0)
         np.add.at(self.state["earned"], actions, rewards)
 
@@ -123,7 +124,7 @@ class EpsilonGreedy(CountingBandit):
         super().__init__(n_items, name, {"exploration": self._exploration})
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        greedy = best_of(self._arm_scores()[None])
+        greedy = best_of(self._arm_scores()[None])  # (1, n_items)
         distribution = (1.0 - self._exploration) * greedy + self._exploration / self.n_items
         return np.tile(distribution, (len(slots), 1))
 
@@ -151,6 +152,7 @@ class UCB1(CountingBandit):
 
         times_shown = np.maximum(self.state["shown"], 1.0)
         t = max(float(self.state["shown"].sum()), 1.0)
+        # The package's own logarithm, which has the same bits on every machine.
         twice_log_t = 2.0 * float(elementary.log(np.array([t]))[0])
         bounds = self.state["earned"] / times_shown + self._exploration * np.sqrt(twice_log_t / times_shown)
         return self._untried_first(bounds)
@@ -218,6 +220,7 @@ class ContextualBandit(Bandit):
         return {**super()._entries(), "_counts": Entry(np.float64, 0, (width,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._view`: count views, unless features are given."""
         super()._view(slots, items)
         if self._features is None:
             np.add.at(self._counts, (slots, items), 1.0)
@@ -235,21 +238,20 @@ class ContextualBandit(Bandit):
             contexts = counts / (counts.sum(axis=1, keepdims=True) + self._shrinkage)
         return np.concatenate([np.ones((len(contexts), 1)), contexts], axis=1)
 
-    def _predicted(self, users: Ints, slots: NDArray[np.int64]) -> tuple[Floats, Floats]:
+    def _predict(self, users: Ints, slots: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Compute the posterior mean and standard deviation of each arm's prediction, (n, n_items) each."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         x = self._contexts(users, slots)
         means = np.empty((len(x), self.n_items))
         widths = np.empty((len(x), self.n_items))
-        _bandits_kernel.predict(
-            x, self.state["inverse"], self.state["theta"], np.empty(x.shape[1], np.int64), means, widths
-        )
+        scratch = np.empty(x.shape[1], np.int64)
+        _bandits_kernel.predict(x, self.state["inverse"], self.state["theta"], scratch, means, widths)
         return means, widths
 
     def scores(self, users: Ints) -> Scores:
         """Return the predicted mean of every item, (n, n_items), without exploration."""
-        return self._predicted(users, self._slots.find(users))[0]
+        return self._predict(users, self._slots.find(users))[0]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
@@ -284,8 +286,8 @@ class LinearBandit(ContextualBandit):
         state: in addition ``sums`` (3,): number, sum, and sum of squares of all rewards.
     """
 
-    def __init__(self, n_items: int, name: str, **given: Any) -> None:
-        super().__init__(n_items, name, **given)
+    def __init__(self, n_items: int, name: str, **arguments: Any) -> None:
+        super().__init__(n_items, name, **arguments)
         self.state["sums"] = np.zeros(3)
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
@@ -295,9 +297,8 @@ class LinearBandit(ContextualBandit):
         x = self._contexts(users, slots)
         state = self.state
         d = x.shape[1]
-        _bandits_kernel.learn_linear(
-            x, actions, rewards, state["inverse"], state["theta"], np.empty(d, np.int64), np.empty(d)
-        )
+        scratch = (np.empty(d, np.int64), np.empty(d))
+        _bandits_kernel.learn_linear(x, actions, rewards, state["inverse"], state["theta"], *scratch)
         state["sums"] += [len(rewards), rewards.sum(), (rewards * rewards).sum()]
 
     def _deviation(self) -> float:
@@ -340,7 +341,7 @@ class LinEpsilonGreedy(LinearBandit):
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        means, _ = self._predicted(users, slots)
+        means, _ = self._predict(users, slots)
         return (1.0 - self._exploration) * best_of(means) + self._exploration / self.n_items
 
 
@@ -374,7 +375,7 @@ class LinUCB(LinearBandit):
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        means, widths = self._predicted(users, slots)
+        means, widths = self._predict(users, slots)
         return best_of(means + (self._alpha * self._deviation()) * widths)
 
 
@@ -435,7 +436,7 @@ class LinThompson(LinearBandit):
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        means, widths = self._predicted(users, slots)
+        means, widths = self._predict(users, slots)
         return chance_of_best(means, (self._spread * self._deviation()) * widths)
 
 
@@ -478,12 +479,11 @@ class LogisticThompson(ContextualBandit):
             raise UserError(f"policy {self.name!r} learns from rewards in [0, 1], got {bad:g}: use lin-thompson")
         x = self._contexts(users, slots)
         d = x.shape[1]
-        _bandits_kernel.learn_logistic(
-            x, actions, rewards, self.state["inverse"], self.state["theta"], np.empty(d, np.int64), np.empty(d)
-        )
+        scratch = (np.empty(d, np.int64), np.empty(d))
+        _bandits_kernel.learn_logistic(x, actions, rewards, self.state["inverse"], self.state["theta"], *scratch)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        means, widths = self._predicted(users, slots)
+        means, widths = self._predict(users, slots)
         return chance_of_best(means, self._spread * widths)
 
 

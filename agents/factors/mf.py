@@ -87,21 +87,15 @@ class MFIPS(Learner):
     ) -> None:
         for key, number, least in (("rank", rank, 1), ("folds", folds, 2)):
             whole_number(number, f"{self.name}: {key}", least)
-        for key, value, zero in (  # zero: 0 is allowed
-            ("shrinkage", shrinkage, False),
-            ("spread", spread, False),
-            ("offset_spread", offset_spread, False),
-            ("map_spread", map_spread, True),
-            ("clip", clip, True),
+        number_in(shrinkage, f"{self.name}: shrinkage", ends="(]")
+        for key, value, ends in (  # "[]": 0 is allowed
+            ("spread", spread, "(]"),
+            ("offset_spread", offset_spread, "(]"),
+            ("map_spread", map_spread, "[]"),
         ):
-            auto = ""
-            if key.endswith("spread"):
-                auto = " (or auto)"
-            ends = "(]"
-            if zero:
-                ends = "[]"
-            if not (auto and value == "auto"):
-                number_in(value, f"{self.name}: {key}{auto}", ends=ends)
+            if value != "auto":
+                number_in(value, f"{self.name}: {key} (or auto)", ends=ends)
+        number_in(clip, f"{self.name}: clip", ends="[]")
         self.rank = int(rank)
         self.folds = int(folds)
         self.clip = float(clip)
@@ -207,7 +201,7 @@ class _Problem:
             )
         offset = learner.offset_spread
         if offset == "auto":
-            # With factors shrunk to almost nothing: they hardly change which offset spread is best.
+            # With a spread that shrinks factors to almost nothing: they hardly change which offset spread is best.
             offset = min(OFFSET_SPREADS, key=lambda s: self._score(Ridge(1e-6, s)).sum())
         spread = learner.spread
         if spread == "auto":
@@ -245,7 +239,7 @@ class _Problem:
         solution = self.moments.solve(self.view_map.places, ridge, without=without)
         if map_spread == 0.0 or self.view_map.mapping.shape[1] == 0:
             return self.view_map, solution
-        data, rewards, fold = self._rows()
+        data, rewards, fold = self._standardised_rows()
         scale = self.moments.scale(without)
         kept = np.ones(len(rewards), bool)
         if without is not None:
@@ -263,7 +257,7 @@ class _Problem:
         view_map, solution, _ = objective.fit()
         return view_map, solution.rescaled(scale.sd, scale.mean)
 
-    def _rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
+    def _standardised_rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
         """Return the single recommendations of the log.
 
         Returns:
@@ -280,13 +274,14 @@ class _Problem:
 
     def _held_out_error(self, view_map: ViewMap, solution: ItemParameters, fold: int) -> float:
         """Return the weighted squared error in a fold minus that of predicting the mean, which is 0 after scaling."""
-        data, rewards, fold_of_row = self._rows()
+        data, rewards, fold_of_row = self._standardised_rows()
         rows = np.flatnonzero(fold_of_row == fold)
-        u = data.features @ view_map.mapping - view_map.centre
+        user_factors = data.features @ view_map.mapping - view_map.centre  # by context
+        u = user_factors[data.context[rows]]
         actions = data.actions[rows]
-        guess = np.einsum("nk,nk->n", u[data.context[rows]], solution.factors[actions]) + solution.offsets[actions]
-        # (guess - reward)^2 - reward^2 = guess (guess - 2 reward)
-        return float((self.weights[rows] * guess * (guess - 2.0 * rewards[rows])).sum())
+        predicted = np.einsum("nk,nk->n", u, solution.factors[actions]) + solution.offsets[actions]
+        # (predicted - reward)^2 - reward^2 = predicted (predicted - 2 reward)
+        return float((self.weights[rows] * predicted * (predicted - 2.0 * rewards[rows])).sum())
 
 
 def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
@@ -301,8 +296,8 @@ def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
     """
     best = min(scores, key=np.sum)
     for value, score in zip(values, scores, strict=True):
-        behind = score - best
-        if behind.sum() <= math.sqrt(len(behind)) * behind.std(ddof=1):
+        excess = score - best  # by fold
+        if excess.sum() <= math.sqrt(len(excess)) * excess.std(ddof=1):  # one standard error of the sum
             return value
     raise AssertionError("the best value is as good as itself")
 
@@ -336,9 +331,9 @@ class MFPolicy(MappedViews, GreedyPolicy):
     ) -> None:
         self._mapping = mapping
         # The offsets are one more factor, by which users have 1. The kernel needs a multiple of four rows.
-        used = len(factors) + 1
         self._width = len(factors)
-        self._factors = np.zeros((-(-used // 4) * 4, n_items), np.float32)
+        n_rows = -(-(self._width + 1) // 4) * 4
+        self._factors = np.zeros((n_rows, n_items), np.float32)
         self._factors[: self._width] = factors
         self._factors[self._width] = offsets
         self._shrinkage = float(parameters["shrinkage"])
@@ -350,9 +345,9 @@ class MFPolicy(MappedViews, GreedyPolicy):
         from recsim_mnar.agents.factors import _factors_kernel
 
         states = np.zeros((len(slots), len(self._factors)), np.float32)
-        n = self._views[slots]
-        states[:, : self._width] = self._sums[slots] / (n + self._shrinkage)[:, None]
-        states[:, self._width] = 1.0
+        n_views = self._views[slots]
+        states[:, : self._width] = self._sums[slots] / (n_views + self._shrinkage)[:, None]
+        states[:, self._width] = 1.0  # multiplies the offsets
         out = np.empty((len(slots), self.n_items), np.float32)
         _factors_kernel.project(states, np.arange(len(slots)), self._factors, out)
         return out

@@ -86,27 +86,27 @@ def cross_validate(
     p = check_propensities(ratings, propensities)
     fold = split_folds(len(ratings), n_folds, seed)
     scores = np.empty((len(forms), n_folds))
-    failed = 0
+    n_failed = 0  # fits that did not converge
     for f in range(n_folds):
-        inside = fold != f
-        train = ratings.select(inside)
-        test = ratings.select(~inside)
-        weights = 1.0 / (p[inside] * ((n_folds - 1) / n_folds))
+        in_training = fold != f
+        train = ratings.select(in_training)
+        test = ratings.select(~in_training)
+        weights = 1.0 / (p[in_training] * ((n_folds - 1) / n_folds))
         for j, form in enumerate(forms):
             fit = factorise(train, weights, form, seed=seed, warn=False, **_CROSS_VALIDATED)
-            failed += not fit.converged
+            n_failed += not fit.converged
             if score == "loss":
-                scores[j, f] = held_out_loss(fit.factors, form, test, p[~inside] / n_folds)
+                scores[j, f] = held_out_loss(fit.factors, form, test, p[~in_training] / n_folds)
             else:
-                scores[j, f] = held_out_dcg(fit.factors, train, test, p[~inside], n_folds)
+                scores[j, f] = held_out_dcg(fit.factors, train, test, p[~in_training], n_folds)
     mean = scores.mean(axis=1)
     best = mean.argmax()
     if score == "loss":
         best = mean.argmin()
-    if failed:
+    if n_failed:
         most = _CROSS_VALIDATED["max_iterations"]
-        line = f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {most} iterations"
-        warnings.warn(line, NotConverged, stacklevel=2)
+        message = f"{n_failed} of {len(forms) * n_folds} cross-validation fits stopped at {most} iterations"
+        warnings.warn(message, NotConverged, stacklevel=2)
     return CrossValidation(forms[int(best)], tuple(forms), mean)
 
 
@@ -119,12 +119,12 @@ def held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p:
         test: held-out ratings.
         p: (n_test,) probability with which each of them is revealed and held out.
     """
-    e = factors.at(test.users, test.items) - test.values
+    error = factors.at(test.users, test.items) - test.values
     if form.loss == "mse":
-        delta = e * e
+        loss = error * error
     else:
-        delta = np.abs(e)
-    return float((delta / p).sum() / (test.n_users * test.n_items))
+        loss = np.abs(error)
+    return float((loss / p).sum() / (test.n_users * test.n_items))
 
 
 def held_out_dcg(factors: Factors, train: Ratings, test: Ratings, p: Floats, n_folds: int) -> float:
@@ -140,7 +140,7 @@ def held_out_dcg(factors: Factors, train: Ratings, test: Ratings, p: Floats, n_f
         n_folds: number of folds k.
     """
     p_held_out = (p / n_folds) / (1.0 - p * ((n_folds - 1) / n_folds))
-    discount = 1.0 / np.log2(1.0 + ranks_outside(factors, train, test))
+    discount = 1.0 / np.log2(1.0 + ranks_outside(factors, train, test))  # of rank 1: 1
     return float((discount * test.values / p_held_out).sum() / test.n_users)
 
 
@@ -153,16 +153,16 @@ def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
 
     in_train = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
     ranks = np.empty(len(test))
-    size = max(1, _CHUNK_CELLS // train.n_items)
-    for first in range(0, len(test), size):
-        users = test.users[first : first + size]
-        items = test.items[first : first + size]
+    n_at_once = max(1, _CHUNK_CELLS // train.n_items)
+    for first in range(0, len(test), n_at_once):
+        users = test.users[first : first + n_at_once]
+        items = test.items[first : first + n_at_once]
         scores = factors.v[users] @ factors.w.T + factors.b
         own_scores = scores[np.arange(len(users)), items]
         scores[in_train[users].toarray()] = -np.inf
         better = (scores > own_scores[:, None]).sum(axis=1)
         tied = (scores == own_scores[:, None]).sum(axis=1)
-        ranks[first : first + size] = 1.0 + better + 0.5 * (tied - 1)
+        ranks[first : first + n_at_once] = 1.0 + better + 0.5 * (tied - 1)  # the item itself is among the tied ones
     return ranks
 
 
@@ -219,7 +219,7 @@ class RatingMF(Learner):
         """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
         ratings, propensities = ratings_of(log, n_items, need_propensities=self.weighted)
         p = propensities
-        if not self.weighted:
+        if not self.weighted:  # the same P for all, their share of the cells
             p = np.full(len(ratings), ratings.density)
         cells = ratings.n_users * ratings.n_items
         form = self.form
@@ -254,7 +254,7 @@ class RatingMF(Learner):
             factors=fit.factors.w,
             offsets=fit.factors.b,
             values=values,
-            weights=np.bincount(place, 1.0 / p) / np.bincount(place) / cells,
+            weights=np.bincount(place, 1.0 / p) / np.bincount(place) / cells,  # mean 1 / P of each value
             parameters=parameters,
         )
 
@@ -354,21 +354,24 @@ class RatingMFPolicy(GreedyPolicy):
         super().__init__(n_items, name, arrays, parameters)
 
     def _start(self) -> None:
-        self._given: dict[int, dict[int, tuple[float, float]]] = {}  # by slot and item: (rating, weight)
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._start`."""
+        self._ratings: dict[int, dict[int, tuple[float, float]]] = {}  # by slot and item: (rating, weight)
         super()._start()
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._clear`."""
         super()._clear(slots)
         for slot in slots.tolist():
-            self._given.pop(slot, None)
+            self._ratings.pop(slot, None)
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.observe_ratings`."""
         values = self._arrays["values"]
-        # Index of the training value nearest to each rating.
+        # Index of the training value nearest to each rating: the one above it, or the one before that if not further.
         above = np.clip(np.searchsorted(values, ratings), 1, max(len(values) - 1, 1))
-        nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(values[above % len(values)] - ratings))
-        self._give(users, items, np.asarray(ratings, np.float64), self._arrays["weights"][nearest])
+        value_above = values[above % len(values)]  # with a single value, that value
+        nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(value_above - ratings))
+        self._store(users, items, np.asarray(ratings, np.float64), self._arrays["weights"][nearest])
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.learn`: store each reward as a rating of the recommended item.
@@ -379,29 +382,29 @@ class RatingMFPolicy(GreedyPolicy):
         rewards = np.asarray(rewards, np.float64)
         rated = rewards >= self._arrays["values"][0]
         weight = np.full(int(rated.sum()), float(self._parameters["answer_weight"]))
-        self._give(np.asarray(users)[rated], np.asarray(actions)[rated], rewards[rated], weight)
+        self._store(np.asarray(users)[rated], np.asarray(actions)[rated], rewards[rated], weight)
 
-    def _give(self, users: Ints, items: Ints, ratings: Floats, weights: Floats) -> None:
+    def _store(self, users: Ints, items: Ints, ratings: Floats, weights: Floats) -> None:
         """Store ratings with their weights, (m,) each; a user's first rating of an item is kept."""
         slots = self._slots.find(users)
         columns = (slots, checked_items(items, self.n_items), ratings, weights)
         for slot, item, rating, weight in zip(*(column.tolist() for column in columns), strict=True):
-            self._given.setdefault(slot, {}).setdefault(item, (rating, weight))
-        self._ties[slots] = 0
+            self._ratings.setdefault(slot, {}).setdefault(item, (rating, weight))
+        self._ties[slots] = 0  # best items are to be computed again
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
         """Fit the factors of the slots' users to their ratings, and predict all ratings, (n, n_items)."""
-        ratings_given = [self._given.get(slot, {}) for slot in slots.tolist()]
-        owner = np.repeat(np.arange(len(slots)), [len(g) for g in ratings_given])
-        items = np.array([item for g in ratings_given for item in g], np.int64)
-        pairs = np.array([pair for g in ratings_given for pair in g.values()]).reshape(-1, 2)
-        ratings = Ratings(owner, items, pairs[:, 0], len(slots), self.n_items)
+        by_slot = [self._ratings.get(slot, {}) for slot in slots.tolist()]
+        owner = np.repeat(np.arange(len(slots)), [len(by_item) for by_item in by_slot])
+        items = np.array([item for by_item in by_slot for item in by_item], np.int64)
+        pairs = np.array([pair for by_item in by_slot for pair in by_item.values()]).reshape(-1, 2)
+        values, weights = pairs.T
+        ratings = Ratings(owner, items, values, len(slots), self.n_items)
         penalty = float(self._parameters["penalty"])
-        free = self._parameters["biases"] == "free"
         bias_penalty = penalty
-        if free:
+        if self._parameters["biases"] == "free":
             bias_penalty = 0.0
-        v, a = fold_in(self._model, ratings, pairs[:, 1], penalty, bias_penalty=bias_penalty)  # users' factors, offsets
+        v, a = fold_in(self._model, ratings, weights, penalty, bias_penalty=bias_penalty)  # users' factors, offsets
         scores = self._model.b + self._model.c + a[:, None]
         for k in range(v.shape[1]):  # in a fixed order: a product of matrices may round by its shape
             scores += v[:, k : k + 1] * self._model.w[:, k]

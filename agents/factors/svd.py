@@ -81,9 +81,10 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
         is such that its entry of the largest absolute value is positive.
     """
     rank = min(rank, *matrix.shape)
+    # The Frobenius norm is the root of the sum of all squared singular values.
     nil = _NIL * np.sqrt(np.square(matrix.data, dtype=np.float64).sum())
     if min(matrix.shape) <= _GRAM_UP_TO:
-        values, vectors = _whole(matrix.astype(np.float64), nil)
+        values, vectors = _all_singular_values(matrix.astype(np.float64), nil)
     elif matrix.nnz >= _BLOCKS_FROM and tolerance >= _SINGLE_TOLERANCE and matrix.shape[1] >= 4 * rank + 64:
         values, vectors = _block_lanczos(matrix, rank, tolerance, seed)
     else:
@@ -93,7 +94,7 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
     return np.ascontiguousarray(vectors * np.sign(peak)[:, None], dtype=np.float32)
 
 
-def _whole(matrix: Any, nil: float) -> tuple[NDArray[Any], NDArray[Any]]:
+def _all_singular_values(matrix: Any, nil: float) -> tuple[NDArray[Any], NDArray[Any]]:
     """Compute all singular values of A above ``nil`` from the eigenvectors of A'A or AA', whichever is smaller.
 
     Returns:
@@ -135,7 +136,7 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
     done = 0  # number of steps made
     starts = 0  # number of start vectors used
     settled = np.full(rank, -1.0)  # leading eigenvalues when the last invariant space was complete
-    fresh = True  # the next vector is a new start vector
+    fresh = True  # True if the next vector is a new start vector
     while True:
         if done + 1 >= len(basis):
             room = min(max(2 * rank + 20, len(basis) + max(rank, len(basis) // 4)), n + 1)
@@ -147,12 +148,12 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
             starts += 1
         target = min(len(basis) - 1, n)
         reached = _factors_kernel.lanczos(*arrays, basis, alpha, beta, done, target, tiny)
-        fresh = bool(beta[reached - 1] <= tiny)
+        fresh = bool(beta[reached - 1] <= tiny)  # nothing is left outside the basis: its space is invariant under A'A
         done = reached
         if fresh:
             beta[done - 1] = 0.0
         values, weights = eigh_tridiagonal(alpha[:done], beta[: done - 1])
-        values = values[::-1]
+        values = values[::-1]  # descending
         weights = weights[:, ::-1]
         top = np.zeros(rank)
         top[: len(values[:rank])] = np.maximum(values[:rank], 0.0)
@@ -167,10 +168,10 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
         elif done >= rank and np.all(residual <= tolerance * np.maximum(top, tiny)):
             break
     n_kept = min(rank, done)
-    return np.sqrt(np.maximum(values[:n_kept], 0.0)), _combined(weights[:, :n_kept], basis[:done])
+    return np.sqrt(np.maximum(values[:n_kept], 0.0)), _combine(weights[:, :n_kept], basis[:done])
 
 
-def _combined(weights: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float32]:
+def _combine(weights: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float32]:
     """Return the combinations ``weights' @ basis`` of basis vectors, (k, n), for weights (m, k) and a basis (m, n)."""
     from recsim_mnar.agents.factors import _factors_kernel
 
@@ -275,7 +276,7 @@ def _orthonormalise(
         kernels.take_away(block, -(turn / length).astype(np.float32), mixed)
         block[:] = mixed
         rotation = (length[:, None] * turn.T) @ rotation
-        if squares[0] > 1e-6 * before:
+        if squares[0] > 1e-6 * before:  # squares[0] is the smallest squared length
             remaining = basis[-1:]  # little was cancelled: a second pass over the last block suffices
     return rotation
 
@@ -317,6 +318,7 @@ class SVDPolicy(GreedyPolicy):
         return {**super()._entries(), "_states": Entry(np.float32, 0, (len(self._vectors),))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._view`: add V's rows of the viewed items."""
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         super()._view(slots, items)

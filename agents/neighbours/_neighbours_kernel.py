@@ -43,7 +43,7 @@ def _candidates(bits, k, maxima, candidates):
     bits: the float32 values as integers; maxima and candidates: scratch and result.
     """
     n_blocks = maxima.size
-    bound = np.int32(1)
+    bound = np.int32(1)  # the bits of the smallest positive float: without a better bound all positive values
     if n_blocks > k:
         positive = np.int64(0)
         for b in range(n_blocks):
@@ -74,8 +74,8 @@ def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_va
     Of equal values those at lower positions are taken. bits and values are the same memory as int32 and float32.
     """
     n = _candidates(bits, k, maxima, candidates)
-    threshold = np.int64(0)
-    equal = np.int64(n)
+    threshold = np.int64(0)  # bits of the k-th largest value; 0 if all candidates are written
+    equal = np.int64(n)  # number of values equal to the threshold that may still be written
     if n > k:
         for t in range(np.uint64(n)):
             chosen[t] = bits[np.uint64(candidates[t])]
@@ -493,7 +493,7 @@ def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, 
                 n_listed = _enter(list_user, list_similarity, n_listed, other, s)
                 if n_listed == list_user.size:
                     worst = list_similarity[n_listed - 1]
-        complete = n_listed < list_user.size
+        complete = n_listed < list_user.size  # the list has all users with a common item
         for e in range(first, last):
             item = np.int64(items[e])
             own_count = np.int64(counts[e])

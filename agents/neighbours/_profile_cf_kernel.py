@@ -83,6 +83,7 @@ def cosine_places(starts, items, unit, begins, partners, values, sums, minus, se
             i = row[k]
             for e in range(begins[i], begins[i + 1]):
                 minus[partners[e]] = values[e]
+            # The score of i: without the pair of i with itself, and without the user's own part of the other pairs.
             mine = above[starts[u] + k] - minus[i] - (row.size - 1) * unit[u]
             larger = 0
             equal = 0
@@ -90,7 +91,7 @@ def cosine_places(starts, items, unit, begins, partners, values, sums, minus, se
                 other = sums[touched[t]] - minus[touched[t]]
                 larger += other > mine
                 equal += other == mine
-            equal += (n_items - n) * (mine == 0)
+            equal += (n_items - n) * (mine == 0)  # items in no pair with the profile score 0
             above[starts[u] + k] = larger
             level[starts[u] + k] = equal
             for e in range(begins[i], begins[i + 1]):
@@ -154,7 +155,7 @@ def ratio_places(
                 second[c] = first[c] if better else max(second[c], value)
                 which[c] = j if better else which[c]
                 first[c] = value if better else first[c]
-        for k in range(row.size):
+        for k in range(row.size):  # the user's items are no candidates: below every score
             first[row[k]] = -1.0
             second[row[k]] = -1.0
         for k in range(row.size):
@@ -175,7 +176,7 @@ def ratio_places(
                     other = first[c]
                 larger += other > mine
                 equal += other == mine
-            equal += (n_items - n) * (mine == 0.0)
+            equal += (n_items - n) * (mine == 0.0)  # items in no pair with the profile score 0
             above[starts[u] + k] = larger
             level[starts[u] + k] = equal
             for e in range(begins[i], begins[i + 1]):

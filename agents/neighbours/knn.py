@@ -141,26 +141,27 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
         unseen: leave the items of the user's other views out.
 
     Returns:
-        above: (V,) number of items that are viewed more often.
-        level: (V,) number of other items that are viewed equally often.
+        n_above: (V,) number of items that are viewed more often.
+        n_equal: (V,) number of other items that are viewed equally often.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     items = views_of(log, n_items)[1]
     popularity = np.bincount(items, minlength=n_items)
-    ordered = np.sort(popularity)
-    right = np.searchsorted(ordered, popularity - 1, side="right")
-    above = n_items - right - 1
-    level = right - np.searchsorted(ordered, popularity - 1)
+    ascending = np.sort(popularity)
+    # Without the view its item has one view less; the item itself is among those with more than that.
+    n_not_above = np.searchsorted(ascending, popularity - 1, side="right")
+    n_above = n_items - n_not_above - 1
+    n_equal = n_not_above - np.searchsorted(ascending, popularity - 1)
     if not unseen:
-        return above[items], level[items]
+        return n_above[items], n_equal[items]
     counts, _ = view_counts(log, n_items)
     starts, columns, _ = compressed(counts)
-    above = above[columns]
-    level = level[columns]
-    _neighbours_kernel.leave_out_seen(starts, columns, popularity, above, level)
+    n_above = n_above[columns]
+    n_equal = n_equal[columns]
+    _neighbours_kernel.leave_out_seen(starts, columns, popularity, n_above, n_equal)
     entry = entry_of_each_view(counts, log, n_items)
-    return above[entry], level[entry]
+    return n_above[entry], n_equal[entry]
 
 
 def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool) -> tuple[Ints, Ints]:
@@ -174,8 +175,8 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
         unseen: leave the items of the user's other views out.
 
     Returns:
-        above: (V,) number of items with a larger score, where scores equal to the last bit those of a separate fit.
-        level: (V,) number of other items with an equal score.
+        n_above: (V,) number of items with a larger score, where scores equal to the last bit those of a separate fit.
+        n_equal: (V,) number of other items with an equal score.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
@@ -188,14 +189,16 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
         gram = np.ascontiguousarray((counts.T @ counts).toarray(), dtype=gram.dtype)
     tables = compressed(counts.tocsc()), compressed(counts), gram, squares, inverse_norms(counts, 0)
     rows = _rows_and_next(counts, k, include_self)
-    above = np.empty(counts.nnz, np.int64)
-    level = np.empty(counts.nnz, np.int64)
+    n_above = np.empty(counts.nnz, np.int64)
+    n_equal = np.empty(counts.nnz, np.int64)
     own_counts = np.zeros(n_items, np.int64)
     base = np.empty(n_items)
     row = np.empty(n_items)
-    _neighbours_kernel.item_places(unseen, *tables, k, include_self, rows, work, own_counts, base, row, above, level)
+    _neighbours_kernel.item_places(
+        unseen, *tables, k, include_self, rows, work, own_counts, base, row, n_above, n_equal
+    )
     entry = entry_of_each_view(counts, log, n_items)
-    return above[entry], level[entry]
+    return n_above[entry], n_equal[entry]
 
 
 def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Ints]:
@@ -208,16 +211,16 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
         unseen: leave the items of the user's other views out.
 
     Returns:
-        above: (V,) number of items with a larger score.
-        level: (V,) number of other items with an equal score.
+        n_above: (V,) number of items with a larger score.
+        n_equal: (V,) number of other items with an equal score.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     counts, _ = view_counts(log, n_items)
     n_users = counts.shape[0]
     room = (1 + _SPARE) * k
-    above = np.empty(counts.nnz, np.int64)
-    level = np.empty(counts.nnz, np.int64)
+    n_above = np.empty(counts.nnz, np.int64)
+    n_equal = np.empty(counts.nnz, np.int64)
     _neighbours_kernel.user_places(
         unseen,
         compressed(counts.tocsc()),
@@ -230,11 +233,11 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
         (np.empty(room, np.int32), np.empty(room)),  # listed
         (np.empty(k, np.int32), np.empty(k)),  # chosen
         np.zeros(n_items, np.float32),  # row
-        above,
-        level,
+        n_above,
+        n_equal,
     )
     entry = entry_of_each_view(counts, log, n_items)
-    return above[entry], level[entry]
+    return n_above[entry], n_equal[entry]
 
 
 def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any], ...]:
@@ -254,7 +257,7 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
     starts, neighbours, cosines = most_similar(counts, k + 1, include_self)
     length = np.diff(starts)
     width = int(length.max(initial=0))
-    items = np.full((n_items, max(width, k) + 1), n_items, np.int32)
+    items = np.full((n_items, max(width, k) + 1), n_items, np.int32)  # n_items: no neighbour, sorts last
     values = np.full(items.shape, np.inf, np.float32)
     filled = np.arange(items.shape[1]) < length[:, None]
     items[filled] = neighbours
@@ -262,9 +265,7 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
     # Of rows with k + 1 neighbours the weakest is the best item that is no neighbour.
     best_out = _take_weakest(items, values, length > k)
     length = np.minimum(length, k)
-    kept_items = items.copy()
-    kept_values = values.copy()
-    weakest = _take_weakest(kept_items, kept_values, length == k)
+    weakest = _take_weakest(items.copy(), values.copy(), length == k)  # copies: the weakest neighbour stays one
     order = np.argsort(items, axis=1, kind="stable")[:, :k]  # removed items sort last
     return (
         np.ascontiguousarray(np.take_along_axis(items, order, axis=1)),
@@ -296,8 +297,8 @@ def _take_weakest(
     column = items.shape[1] - 1 - values[which, ::-1].argmin(axis=1)
     item[which] = items[which, column]
     value[which] = values[which, column]
-    items[which, column] = np.iinfo(np.int32).max
-    values[which, column] = np.inf
+    items[which, column] = np.iinfo(np.int32).max  # sorts last
+    values[which, column] = np.inf  # is never the weakest
     return item, value
 
 
@@ -371,8 +372,9 @@ class ItemKNNPolicy(GreedyPolicy):
         super().__init__(n_items, name, stored, parameters)
 
     def _start(self) -> None:
-        self._sums = np.empty((0, self.n_items))
-        self._used = np.zeros(0, np.bool_)
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._start`."""
+        self._sums = np.empty((0, self.n_items))  # (n_slots, n_items) scores
+        self._used = np.zeros(0, np.bool_)  # (n_slots,) True for slots with views
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
@@ -380,13 +382,14 @@ class ItemKNNPolicy(GreedyPolicy):
         super()._resize(n_slots)
         sums = np.zeros((n_slots, self.n_items))
         used = np.zeros(n_slots, np.bool_)
-        before = np.flatnonzero(self._used)
-        sums[before] = self._sums[before]
-        used[before] = True
+        used_before = np.flatnonzero(self._used)
+        sums[used_before] = self._sums[used_before]
+        used[used_before] = True
         self._sums = sums
         self._used = used
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy._clear`."""
         super()._clear(slots)
         # Rows of zeros that were never written to take no memory yet: writing zeros to them would.
         used = slots[self._used[slots]]
@@ -394,6 +397,7 @@ class ItemKNNPolicy(GreedyPolicy):
         self._used[used] = False
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
+        """Add the similarities of the viewed items' neighbours to the users' scores, and rank their items at once."""
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         super()._view(slots, items)
@@ -429,6 +433,7 @@ class ItemKNNPolicy(GreedyPolicy):
         return self._sums[self._slots.find(users)]
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._rank`, from the stored scores."""
         from recsim_mnar.agents import _acting_kernel
 
         _acting_kernel.best(self._sums, slots, slots, self._ties, self._tied)

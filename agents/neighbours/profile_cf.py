@@ -22,8 +22,8 @@ _BITS = 32
 """Number of fraction bits of 1 / sqrt(n) in fixed point: sums are exact, and up to 10^9 terms fit in 62 bits."""
 
 
-def _units(lengths: Int64s) -> Int64s:
-    """Return 1 / sqrt(n) in fixed point for each profile length n, (U,) int64."""
+def _inverse_roots(lengths: Int64s) -> Int64s:
+    """Return 1 / sqrt(n) in fixed point for each profile length n, (U,) int64; 1 for an empty profile."""
     return np.rint(2.0**_BITS / np.sqrt(np.maximum(lengths, 1).astype(np.float64))).astype(np.int64)
 
 
@@ -53,9 +53,9 @@ def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: in
     from scipy import sparse
 
     shape = (len(starts) - 1, n_items)
-    held = sparse.csr_array((np.ones(len(items), np.int64), items, starts), shape)
-    weighted = sparse.csr_array((np.repeat(unit, np.diff(starts)), items, starts), shape)
-    table = sparse.csr_array(held.T @ weighted)
+    profiles = sparse.csr_array((np.ones(len(items), np.int64), items, starts), shape)
+    weighted_profiles = sparse.csr_array((np.repeat(unit, np.diff(starts)), items, starts), shape)
+    table = sparse.csr_array(profiles.T @ weighted_profiles)
     table.sort_indices()
     return Pairs(table.indptr.astype(np.int64), table.indices.astype(np.int32), table.data)
 
@@ -77,8 +77,8 @@ def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | 
     users, items = views_of(log, n_items)
     if len(np.unique(users * n_items + items)) < len(items):
         return None
-    new = user_starts(users)
-    return np.append(new, len(users)).astype(np.int64), np.ascontiguousarray(items, np.int32)
+    starts = np.append(user_starts(users), len(users))
+    return starts.astype(np.int64), np.ascontiguousarray(items, np.int32)
 
 
 class _ProfilePolicy(GreedyPolicy):
@@ -114,8 +114,8 @@ class CosineCF(Learner):
             unseen: True to exclude the items of the user's other views from the candidates.
 
         Returns:
-            above: (V,) number of candidates with a larger score than the item.
-            level: (V,) number of other candidates with an equal score.
+            n_above: (V,) number of candidates with a larger score than the item.
+            n_equal: (V,) number of other candidates with an equal score.
 
             None instead of both without ``unseen``, or if a user views an item twice, for lack of a closed form.
         """
@@ -127,13 +127,13 @@ class CosineCF(Learner):
         if distinct is None:
             return None
         starts, items = distinct
-        unit = _units(np.diff(starts))
-        above, level = np.empty((2, len(items)), np.int64)
+        unit = _inverse_roots(np.diff(starts))
+        n_above, n_equal = np.empty((2, len(items)), np.int64)
         sums, minus, touched = np.zeros((3, n_items), np.int64)
         seen = np.zeros(n_items, np.bool_)
         pairs = pairs_of(starts, items, unit, n_items)
-        kernel.cosine_places(starts, items, unit, *pairs, sums, minus, seen, touched, above, level)
-        return above, level
+        kernel.cosine_places(starts, items, unit, *pairs, sums, minus, seen, touched, n_above, n_equal)
+        return n_above, n_equal
 
 
 class CosineCFPolicy(TrainingRows, _ProfilePolicy):
@@ -151,13 +151,13 @@ class CosineCFPolicy(TrainingRows, _ProfilePolicy):
         self, n_items: int, name: str, *, starts: NDArray[Any], items: NDArray[Any], users: NDArray[Any]
     ) -> None:
         self._rows = (np.ascontiguousarray(starts, np.int64), np.ascontiguousarray(items, np.int32))
-        self._unit = _units(np.diff(self._rows[0]))
+        self._unit = _inverse_roots(np.diff(self._rows[0]))
         self._users = np.asarray(users, np.int64)
         self._pairs = pairs_of(*self._rows, self._unit, n_items)
         super().__init__(n_items, name, {"starts": self._rows[0], "items": self._rows[1], "users": self._users})
 
     def _start(self) -> None:
-        # Scratch of the kernel.
+        """Remove all users, and make new scratch arrays of the kernel, which a copy of the policy must not share."""
         self._held = np.zeros(self.n_items, np.bool_)
         self._sums = np.empty(self.n_items, np.int64)
         super()._start()
@@ -203,15 +203,15 @@ class NaiveCF(Learner):
         counts = counts_of(starts, items, n_items)
         ratios = _ratios(counts)
         holders = np.bincount(items, minlength=n_items)
-        above, level = np.empty((2, len(items)), np.int64)
+        n_above, n_equal = np.empty((2, len(items)), np.int64)
         first, second = np.empty((2, n_items))
         which, touched = np.empty((2, n_items), np.int64)
         common = np.zeros(n_items, np.int64)
         seen = np.zeros(n_items, np.bool_)
         kernel.ratio_places(
-            starts, items, *counts, ratios, holders, first, second, which, common, seen, touched, above, level
+            starts, items, *counts, ratios, holders, first, second, which, common, seen, touched, n_above, n_equal
         )
-        return above, level
+        return n_above, n_equal
 
 
 class NaiveCFPolicy(_ProfilePolicy):
@@ -255,7 +255,7 @@ def _ratios(counts: Pairs) -> NDArray[np.float64]:
     """Compute the share of the users with item j who also have item i, for each pair (j, i)."""
     begins, partners, values = counts
     item = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
-    with_itself = item == partners
+    with_itself = item == partners  # its number of common users is the item's number of users
     n_users = np.zeros(len(begins) - 1)  # of each item
     n_users[item[with_itself]] = values[with_itself]
     return values / n_users[item]

@@ -58,7 +58,7 @@ def weighted(
         c = batch[b]
         x = features[c]
         softmax(x, weights, pi)
-        value = 0.0
+        value = 0.0  # sum over b of pi(b|x) q(x, b)
         for a in range(pi.size):
             z = 0.0
             for d in range(x.size):
@@ -66,8 +66,8 @@ def weighted(
             q[a] = z
             value += pi[a] * z
             towards[a] = 0.0
-        through = 0.0
-        factors = 0.0
+        through = 0.0  # sum of ``towards`` over all actions
+        factors = 0.0  # sum of k over the context's rows
         for i in range(starts[c], starts[c + 1]):
             a = actions[i]
             w = pi[a] / propensities[i]
@@ -76,7 +76,7 @@ def weighted(
                 w = clip
             u = w * (rewards[i] - q[a]) + value
             k = slope * (u - centre) - 1.0
-            if kept:
+            if kept:  # a clipped weight is constant, without a gradient
                 part = k * w * (rewards[i] - q[a])
                 towards[a] += part
                 through += part
@@ -87,6 +87,7 @@ def weighted(
             sums[3] += w * rewards[i]
             sums[4] += 1.0
         for a in range(pi.size):
+            # Derivative of the sum of k u by the logit of action a.
             push = towards[a] - through * pi[a] + factors * pi[a] * (q[a] - value)
             for d in range(x.size):
                 gradient[a, d] += push * x[d]
@@ -110,12 +111,12 @@ def cross_entropy(batch, starts, features, actions, costs, weights, scratch, sum
             towards[actions[i]] += costs[i]
             total += costs[i]
         sums[4] += starts[c + 1] - starts[c]
-        if total == 0.0:
+        if total == 0.0:  # costs are not negative: all are 0, and so is the gradient
             continue
         softmax(x, weights, pi)
         for a in range(pi.size):
             if towards[a] != 0.0:
                 sums[0] -= towards[a] * log64(max(pi[a], 1e-300))
-            push = total * pi[a] - towards[a]
+            push = total * pi[a] - towards[a]  # derivative by the logit of action a
             for d in range(x.size):
                 gradient[a, d] += push * x[d]

@@ -139,11 +139,12 @@ class OffPolicyChoice(Learner):
         """
         check_log(log, n_items)
         train, held_out = split_users(log, self.held_out, seed)
-        for part, what in ((train, "to learn from"), (held_out, "to be judged on")):
+        for part, purpose in ((train, "to learn from"), (held_out, "to be judged on")):
             if not part.is_bandit.any():
-                raise UserError(f"{self.name}: no recommendations are left {what}: give more users")
-        shrinkage = self.learners[0].settings["shrinkage"]
-        model = reward_model(train, n_items, rank=self.learners[0].settings["rank"], shrinkage=shrinkage, seed=seed)
+                raise UserError(f"{self.name}: no recommendations are left {purpose}: give more users")
+        # All candidates are evaluated with one reward model, so that their estimates are comparable.
+        first = self.learners[0].settings
+        model = reward_model(train, n_items, rank=first["rank"], shrinkage=first["shrinkage"], seed=seed)
         result = []
         for learner in self.learners:
             contexts = Contexts.from_log(held_out, n_items, shrinkage=learner.settings["shrinkage"])
@@ -152,7 +153,7 @@ class OffPolicyChoice(Learner):
                 policy = fitted
                 if sharpness != 1.0:
                     policy = fitted.sharpened(sharpness)
-                estimate = judged(policy, contexts, model, estimator=self.estimator, clip=self.clip)
+                estimate = estimate_policy(policy, contexts, model, estimator=self.estimator, clip=self.clip)
                 result.append(Candidate(policy, learner.settings, estimate))
         return result
 
@@ -171,11 +172,11 @@ def split_users(log: Log, held_out: float, seed: int) -> tuple[Log, Log]:
     users = log["user"]
     begins = user_begins(users)
     is_held_out = rng.uniforms(seed, rng.Stream.FIT, users[begins], _SPLIT) < held_out  # by user
-    rows = is_held_out[np.cumsum(begins) - 1]
-    return log.select(~rows), log.select(rows)
+    held_out_rows = is_held_out[np.cumsum(begins) - 1]
+    return log.select(~held_out_rows), log.select(held_out_rows)
 
 
-def judged(
+def estimate_policy(
     policy: HistorySoftmax, contexts: Contexts, model: tuple[Floats, Floats], *, estimator: str, clip: float
 ) -> Estimate:
     """Estimate a policy's value from the recommendations of a log.
@@ -191,10 +192,11 @@ def judged(
     from recsim_mnar.agents.off_policy import _off_policy_kernel
 
     arrays = policy.fitted()[0]
+    mapping, coefficients = model
     n = len(contexts.actions)
-    target = np.empty(n)
-    q_logged = np.empty(n)
-    q_target = np.empty(n)
+    target = np.empty(n)  # the policy's probability of each logged action
+    q_logged = np.empty(n)  # predicted reward of the logged action
+    q_target = np.empty(n)  # predicted reward of the policy
     ones = np.ones((_CHUNK, 1))
     for begin in range(0, contexts.features.shape[0], _CHUNK):
         x = contexts.features[begin : begin + _CHUNK]
@@ -202,12 +204,12 @@ def judged(
         features = np.concatenate([one, x @ arrays["mapping"] - arrays["centre"]], axis=1)
         pi = np.empty((len(one), policy.n_items))
         _off_policy_kernel.probabilities(features, np.ascontiguousarray(arrays["weights"]), pi)
-        q = np.concatenate([one, x @ model[0]], axis=1) @ model[1].T
+        q = np.concatenate([one, x @ mapping], axis=1) @ coefficients.T
         # Recommendations are ordered by context: those of this chunk, and their contexts' places in it.
         first, last = np.searchsorted(contexts.context, [begin, begin + len(one)])
         place = contexts.context[first:last] - begin
         action = contexts.actions[first:last]
-        target[first:last] = np.minimum(pi[place, action], 1.0)
+        target[first:last] = np.minimum(pi[place, action], 1.0)  # rounding may give more than 1
         q_logged[first:last] = q[place, action]
         q_target[first:last] = (pi * q).sum(axis=1)[place]
     predictions = None

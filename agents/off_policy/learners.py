@@ -96,7 +96,7 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
 
 
 @dataclass(frozen=True)
-class Logged:
+class LoggedContexts:
     """The n recommendations of a log grouped by context, a user's views at that time; there are C contexts.
 
     Attributes:
@@ -116,7 +116,7 @@ class Logged:
     centre: Floats
 
     @classmethod
-    def of(cls, log: Log, mapping: Floats, *, shrinkage: float) -> Logged:
+    def of(cls, log: Log, mapping: Floats, *, shrinkage: float) -> LoggedContexts:
         """Collect the recommendations of a log.
 
         Args:
@@ -128,10 +128,10 @@ class Logged:
             UserError: the log has no recommendations, or invalid ones.
         """
         data = Contexts.from_log(log, len(mapping), shrinkage=shrinkage)
-        n = data.features.shape[0]
-        starts = np.searchsorted(data.context, np.arange(n + 1)).astype(np.int64)
-        features = np.ascontiguousarray(np.concatenate([np.ones((n, 1)), data.features @ mapping], axis=1))
-        n_rows = np.diff(starts)
+        n_contexts = data.features.shape[0]
+        starts = np.searchsorted(data.context, np.arange(n_contexts + 1)).astype(np.int64)
+        features = np.ascontiguousarray(np.concatenate([np.ones((n_contexts, 1)), data.features @ mapping], axis=1))
+        n_rows = np.diff(starts)  # recommendations of each context
         centre = (n_rows @ features[:, 1:]) / n_rows.sum()
         features[:, 1:] -= centre
         propensities, rewards = (
@@ -179,25 +179,26 @@ class OffPolicyLearner(Learner):
         self.settings: dict[str, Any] = {}
         for key, number in (("rank", rank), ("epochs", epochs), ("batch", batch)):
             self.settings[key] = whole_number(number, f"{self.name}: {key}", 1)
-        for key, value in (("shrinkage", shrinkage), ("rate", rate), ("sharpness", sharpness), ("penalty", penalty)):
-            self.settings[key] = number_in(value, f"{self.name}: {key}", ends="[]" if key == "penalty" else "(]")
+        for key, value in (("shrinkage", shrinkage), ("rate", rate), ("sharpness", sharpness)):
+            self.settings[key] = number_in(value, f"{self.name}: {key}", ends="(]")
+        self.settings["penalty"] = number_in(penalty, f"{self.name}: penalty", ends="[]")  # 0 is allowed
         for key, value in own.items():
-            unbounded = key == "clip" and value == math.inf  # no clip
-            ends = "(]" if key == "clip" else "[]"
-            if unbounded:
+            if key != "clip":
+                self.settings[key] = number_in(value, f"{self.name}: {key}", ends="[]")
+            elif value == math.inf:  # no clip
                 self.settings[key] = value
             else:
-                self.settings[key] = number_in(value, f"{self.name}: {key}", ends=ends)
+                self.settings[key] = number_in(value, f"{self.name}: {key}", ends="(]")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
         check_log(log, n_items)
         mapping, model = self.factors(log, n_items, seed)
-        data = Logged.of(log, mapping, shrinkage=self.settings["shrinkage"])
+        data = LoggedContexts.of(log, mapping, shrinkage=self.settings["shrinkage"])
         mean = float(data.rewards.mean())
-        if not mean > 0.0:
+        if not mean > 0.0:  # also NaN
             raise UserError(f"{self.name}: the log's mean reward is {mean:g}: there is nothing to learn from it")
-        objective = self.objective(data, mean, _about(model, data.centre))
+        objective = self.objective(data, mean, _centred_model(model, data.centre))
         weights = self._descend(objective, data, n_items, seed)
         parameters = {**self.settings, "trained_on": len(data.actions)}
         return HistorySoftmax(
@@ -221,7 +222,7 @@ class OffPolicyLearner(Learner):
         )
         return view_map.mapping, np.zeros((n_items, view_map.mapping.shape[1] + 1))
 
-    def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
+    def objective(self, data: LoggedContexts, mean: float, model: Floats) -> Objective:
         """Return the objective to minimise.
 
         Args:
@@ -230,9 +231,11 @@ class OffPolicyLearner(Learner):
             model: (P, K + 1) linear reward model of each item on (1, x M - centre).
         """
         variance = self.settings.get("variance", 0.0)
-        return Weighted(data, mean, model, clip=self.settings["clip"], variance=variance, by_ratio=self.by_ratio)
+        return ImportanceWeighted(
+            data, mean, model, clip=self.settings["clip"], variance=variance, by_ratio=self.by_ratio
+        )
 
-    def _descend(self, objective: Objective, data: Logged, n_items: int, seed: int) -> Floats:
+    def _descend(self, objective: Objective, data: LoggedContexts, n_items: int, seed: int) -> Floats:
         """Minimise the objective by Adam (Kingma & Ba 2015), and return the weights (P, K + 1).
 
         The first weights are 0, those of the uniform policy; each epoch has the contexts in another random order.
@@ -244,7 +247,7 @@ class OffPolicyLearner(Learner):
         second_moment = np.zeros_like(weights)
         gradient = np.zeros_like(weights)
         step = 0
-        n_steps = self.settings["epochs"] * -(-n_contexts // batch)
+        n_steps = self.settings["epochs"] * -(-n_contexts // batch)  # minibatches of an epoch, rounded up
         for epoch in range(self.settings["epochs"]):
             objective.prepare(weights)
             order = np.argsort(rng.uniforms(seed, rng.Stream.FIT, np.arange(n_contexts), _FIRST_EPOCH + epoch))
@@ -257,9 +260,9 @@ class OffPolicyLearner(Learner):
                 # Decay rates .9 and .999, and the bias corrections, are those of the paper.
                 first_moment += 0.1 * (gradient - first_moment)
                 second_moment += 0.001 * (gradient**2 - second_moment)
-                size = self.settings["rate"] * (1.0 - (step - 1.0) / n_steps)
-                deviation = np.sqrt(second_moment / (1.0 - 0.999**step)) + 1e-10
-                weights -= size * first_moment / (1.0 - 0.9**step) / deviation
+                step_size = self.settings["rate"] * (1.0 - (step - 1.0) / n_steps)  # falls linearly to 0
+                deviation = np.sqrt(second_moment / (1.0 - 0.999**step)) + 1e-10  # above 0 without a gradient, too
+                weights -= step_size * first_moment / (1.0 - 0.9**step) / deviation
         return weights
 
 
@@ -270,9 +273,9 @@ _N_ROWS = 4
 class Objective(abc.ABC):
     """Objective of learning, a sum over the log's recommendations, computed with its gradient context by context."""
 
-    def __init__(self, data: Logged, n_items: int) -> None:
+    def __init__(self, data: LoggedContexts, n_items: int) -> None:
         self.data = data
-        self._scratch = np.empty((3, n_items))
+        self._scratch = np.empty((3, n_items))  # rows of the kernels, by item
 
     def prepare(self, weights: Floats) -> None:
         """Compute, before an epoch, the terms of the objective that depend on the whole log."""
@@ -291,7 +294,7 @@ class Objective(abc.ABC):
         return sums, gradient / sums[_N_ROWS]
 
 
-class Weighted(Objective):
+class ImportanceWeighted(Objective):
     """Importance-weighted objective: -mean u + variance sqrt(Var u / n) over the n recommendations.
 
     u = w (r - q) + sum_b pi_b q_b is a recommendation's term of the doubly robust estimate, with the weight
@@ -310,7 +313,14 @@ class Weighted(Objective):
     """
 
     def __init__(
-        self, data: Logged, mean: float, model: Floats, *, clip: float, variance: float = 0.0, by_ratio: bool = False
+        self,
+        data: LoggedContexts,
+        mean: float,
+        model: Floats,
+        *,
+        clip: float,
+        variance: float = 0.0,
+        by_ratio: bool = False,
     ) -> None:
         super().__init__(data, len(model))
         self._rewards = data.rewards / mean
@@ -322,7 +332,7 @@ class Weighted(Objective):
 
     def prepare(self, weights: Floats) -> None:
         """Implement :meth:`Objective.prepare`."""
-        self._slope = self._centre = 0.0  # of the variance's tangent
+        self._slope = self._centre = 0.0  # of the tangent to the standard error, see the class
         if not (self._variance or self._by_ratio):
             return
         if self._by_ratio:
@@ -369,7 +379,7 @@ class CrossEntropy(Objective):
         n_items: number of items.
     """
 
-    def __init__(self, data: Logged, costs: Floats, n_items: int) -> None:
+    def __init__(self, data: LoggedContexts, costs: Floats, n_items: int) -> None:
         super().__init__(data, n_items)
         self._costs = costs
 
@@ -457,7 +467,7 @@ class RewardCrossEntropy(OffPolicyLearner):
         if math.isinf(self.settings["clip"]):
             del self.settings["clip"]  # JSON knows no infinity
 
-    def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
+    def objective(self, data: LoggedContexts, mean: float, model: Floats) -> Objective:
         """Implement :meth:`OffPolicyLearner.objective`."""
         if data.rewards.min() < 0.0:
             raise UserError(f"{self.name}: rewards must not be negative, the log has {data.rewards.min():g}")
@@ -491,7 +501,7 @@ def reward_model(log: Log, n_items: int, *, rank: int, shrinkage: float, seed: i
     return np.ascontiguousarray(arrays["mapping"], np.float64), np.ascontiguousarray(model, np.float64)
 
 
-def _about(model: Floats, centre: Floats) -> Floats:
+def _centred_model(model: Floats, centre: Floats) -> Floats:
     """Convert a linear model on (1, x M), (P, K + 1), to the equal one on (1, x M - centre)."""
     centred = model.copy()
     centred[:, 0] += model[:, 1:] @ centre

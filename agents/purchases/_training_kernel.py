@@ -24,6 +24,8 @@ _LINE = 16  # int32 or float32 in a cache line
 
 @intrinsic
 def _prefetch(typingctx, array, place):
+    """Compile LLVM's prefetch of an array's element: for reading (0), to stay in all caches (3), data (1)."""
+
     def codegen(context, builder, signature, args):
         ir = cgutils.ir
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
@@ -76,7 +78,10 @@ def _free(taken, first, last, k):
 
 @inlined
 def _count(b0, b1, b2, b3, n_items, mask):
-    """Return the number of a row's items in the classes of a mask; b0 .. b3 are the row's bounds."""
+    """Return the number of a row's items in the classes of a mask; b0 .. b3 are the row's bounds.
+
+    Bits of the mask: 1 for NR-P, 2 for R-P, 4 for R-NP, 8 for NR-NP.
+    """
     total = b1 - b0 if mask & 1 else 0
     total += b2 - b1 if mask & 2 else 0
     total += b3 - b2 if mask & 4 else 0
@@ -114,7 +119,7 @@ def draw(seed, stream, first, n, plan, observed, n_items, out):
 
     plan: cumulative probabilities of the strata (K,), masks of the first and of the second item (K,; second 0: none),
         pointers (K + 1,) to groups, pointers (groups + 1,) to slots, rows of the slots.
-    observed: user of each row, bounds (n_rows, 4), items, taken.
+    observed: user of each row, bounds (n_rows, 4), items by class, and the same items of each row ascending.
     out: user, first item, second item, stratum, class of the first item, its place in items (-1: NR-NP); and, as
         scratch between the passes, row, two random words, place of the second item.
     """
@@ -328,7 +333,7 @@ def _couple(a, b, ga, gb, d, distance, weight):
     if distance == 1:
         for k in range(a.size):
             e = a[k] - b[k]
-            h = weight * ((_ONE if e > _NIL else _NIL) - (_ONE if e < _NIL else _NIL))
+            h = weight * ((_ONE if e > _NIL else _NIL) - (_ONE if e < _NIL else _NIL))  # the sign of e
             ga[k] += h
             gb[k] -= h
     elif distance == 2:
@@ -367,13 +372,13 @@ def point_gradients(users, items, d, drawn, n, form, penalties, between, gathere
     two_own = _TWO * penalties[1]
     width = users.shape[1]
     for s in range(n):
-        if parts[s] == 2 or parts[s] == 4:
+        if parts[s] == 2 or parts[s] == 4:  # R-P, R-NP
             is_shown = 1
         else:
             is_shown = 0
         label = labels[strata[s]]
         if label < 0:
-            label = 1 if parts[s] <= 2 else 0
+            label = 1 if parts[s] <= 2 else 0  # NR-P and R-P are purchased
         u = who[s] + is_shown * apart_u
         i = ones[s] + is_shown * apart_i
         a = users[u]
@@ -438,8 +443,8 @@ def adam(table, first, second, powers, slot_of, touched, count, gradient, scale,
         slot_of[row] = -1
         powers[row, 0] *= betas[0]
         powers[row, 1] *= betas[1]
-        step = _F(rate / (1.0 - powers[row, 0]))
-        spread = _F(1.0 / (1.0 - powers[row, 1]))
+        step = _F(rate / (1.0 - powers[row, 0]))  # with the bias correction of the first moment
+        spread = _F(1.0 / (1.0 - powers[row, 1]))  # the bias correction of the second moment
         w = table[row]
         m = first[row]
         v = second[row]

@@ -96,14 +96,13 @@ class FactorModel:
         return self.of(self.users.copy(), self.items.copy())
 
     def of(self, users: NDArray[np.float32], items: NDArray[np.float32]) -> FactorModel:
-        """Return a model of the same form and size with other tables."""
+        """Return a model of the same form and size with these tables of users and items."""
         return FactorModel(self.n_users, self.n_items, self.factors, self.form, users, items)
 
     def average_user(self) -> NDArray[np.float32]:
         """Return the mean row of the users, (1, row length), or two rows if recommended items have separate ones."""
-        return (
-            self.users.reshape(-1, self.n_users, self.users.shape[1]).mean(axis=1, dtype=np.float64).astype(np.float32)
-        )
+        tables = self.users.reshape(-1, self.n_users, self.users.shape[1])  # one, or two with separate rows
+        return tables.mean(axis=1, dtype=np.float64).astype(np.float32)
 
     def scorer(self) -> Scorer:
         """Return the model's scorer, with tables laid out for it."""
@@ -129,7 +128,8 @@ class Scorer:
         self._d = d
         self._users = model.users.reshape(-1, model.n_users, model.users.shape[1])
         items = model.items.reshape(-1, model.n_items, model.items.shape[1]).transpose(0, 2, 1).copy()
-        items[:, d + 2] = 1.0  # multiplies the user's bias and response in a product of rows
+        # A score is a dot product of a user's and an item's row: factors, item's bias, item's response, user's terms.
+        items[:, d + 2] = 1.0  # multiplies the sum of the user's bias and response, see _project
         self._items = items
 
     def of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -174,16 +174,16 @@ class Scorer:
         states = np.zeros((len(rows), d + EXTRAS), np.float32)
         states[:, :d] = rows[:, :d]
         states[:, d] = 1.0  # multiplies the item's bias
-        z = 0.0
+        z = 0.0  # factor of the responses: 0 in models without them
         if self.form.response:
             z = shown
-        states[:, d + 1] = z
-        states[:, d + 2] = rows[:, d] + np.float32(z) * rows[:, d + 1]
+        states[:, d + 1] = z  # multiplies the item's response
+        states[:, d + 2] = rows[:, d] + np.float32(z) * rows[:, d + 1]  # the user's bias and response
         _factors_kernel.project(states, np.arange(len(rows)), items, out)
 
 
 _RIDGE = 1e-3
-"""Ridge of :func:`folded`: share of the regressors' mean square that is added to the diagonal."""
+"""Ridge of :func:`fold_in_rows`: share of the regressors' mean square that is added to the diagonal."""
 
 
 class FactorPolicy(KnownUsersPolicy):
@@ -200,14 +200,19 @@ class FactorPolicy(KnownUsersPolicy):
     def __init__(
         self, n_items: int, name: str, *, users: NDArray[Any], items: NDArray[Any], parameters: dict[str, Any]
     ) -> None:
-        shape = parameters["model"]
+        stored = parameters["model"]
         self.model = FactorModel(
-            int(shape["n_users"]), n_items, int(shape["factors"]), FactorModelConfig(**shape["form"]), users, items
+            n_users=int(stored["n_users"]),
+            n_items=n_items,
+            factors=int(stored["factors"]),
+            form=FactorModelConfig(**stored["form"]),
+            users=users,
+            items=items,
         )
         self._scorer = self.model.scorer()
-        self._rows = np.concatenate(
-            [users.reshape(-1, self.model.n_users, users.shape[1]), self.model.average_user()[:, None]], axis=1
-        )
+        tables = users.reshape(-1, self.model.n_users, users.shape[1])
+        # Row n_users, after the training users, is that of all other users.
+        self._rows = np.concatenate([tables, self.model.average_user()[:, None]], axis=1)
         super().__init__(n_items, self.model.n_users, name, {"users": users, "items": items}, parameters)
 
     @classmethod
@@ -220,7 +225,7 @@ class FactorPolicy(KnownUsersPolicy):
         return self._scorer.of_rows(self._rows[:, rows])
 
 
-def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def fold_in_rows(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Fit a linear map that predicts a training user's factors from the mean factors of the viewed items.
 
     By ridge regression over the training users, with an intercept. A new user's factors then follow from the views,
@@ -236,11 +241,11 @@ def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArra
         intercept: (d,).
     """
     d = model.factors
-    q = model.items[:, :d].astype(np.float64)
-    n = np.asarray(counts.sum(axis=1), np.float64).ravel()
+    q = model.items[:, :d].astype(np.float64)  # items' factors
+    n = np.asarray(counts.sum(axis=1), np.float64).ravel()  # views of each user
     has_views = n > 0
-    x = (counts @ q)[has_views] / n[has_views, None]
-    p = model.users[has_views, :d].astype(np.float64)
+    x = (counts @ q)[has_views] / n[has_views, None]  # regressors: mean factors of the viewed items
+    p = model.users[has_views, :d].astype(np.float64)  # responses: users' factors
     mean_x = x.mean(axis=0)
     mean_p = p.mean(axis=0)
     x = x - mean_x
@@ -261,7 +266,7 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        rows: (n_items, d) vector of each item, averaged over the views, see :func:`folded`.
+        rows: (n_items, d) vector of each item, averaged over the views, see :func:`fold_in_rows`.
         intercept: (d,) added to that average.
         average: (d,) factors of the average training user.
         items: (n_items, d + 1) factors and bias of the items.
@@ -285,14 +290,14 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
         d = rows.shape[1]
         self._width = d + 4  # the scoring kernel takes factors four at a time; the first of the last four is the bias
         self._factors = np.zeros((self._width, n_items), np.float32)
-        self._factors[: d + 1] = items.T
+        self._factors[: d + 1] = items.T  # the last column of ``items`` is the item's intercept
         arrays = {"rows": rows, "intercept": intercept, "average": average, "items": items}
         super().__init__(n_items, name, arrays, parameters)
 
     @classmethod
     def of(cls, model: FactorModel, counts: Any, name: str, parameters: dict[str, Any]) -> FoldInPolicy:
         """Return the policy of a model that was trained on these view counts; ``parameters`` are the learner's."""
-        rows, intercept = folded(model, counts)
+        rows, intercept = fold_in_rows(model, counts)
         d = model.factors
         return cls(
             model.n_items,
@@ -300,7 +305,7 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
             rows=rows,
             intercept=intercept,
             average=model.average_user()[0, :d],
-            items=np.ascontiguousarray(model.items[:, : d + 1]),
+            items=np.ascontiguousarray(model.items[:, : d + 1]),  # factors and bias
             parameters=parameters,
         )
 
@@ -308,11 +313,12 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
         """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
-        n = self._views[slots]
+        n_views = self._views[slots]
         states = np.zeros((len(slots), self._width), np.float32)
-        mean = self._sums[slots] / np.maximum(n, 1)[:, None] + self._arrays["intercept"]
-        states[:, : self._width - 4] = np.where(n[:, None] > 0, mean, self._arrays["average"])
-        states[:, self._width - 4] = 1.0
+        predicted = self._sums[slots] / np.maximum(n_views, 1)[:, None] + self._arrays["intercept"]
+        d = self._width - 4
+        states[:, :d] = np.where(n_views[:, None] > 0, predicted, self._arrays["average"])
+        states[:, d] = 1.0  # multiplies the item's bias
         out = np.empty((len(slots), self.n_items), np.float32)
         _factors_kernel.project(states, np.arange(len(slots)), self._factors, out)
         return out

@@ -186,7 +186,7 @@ class _AccuracyLearner(FactorLearner):
         for the training users.
         """
         counts, _ = view_counts(log, n_items)
-        counts.data[:] = 1
+        counts.data[:] = 1  # several views of an item count once
         observed = Observed.of_counts(counts)
         with self.errors_name_agent():
             model = Trainer(self.plan(observed), self.loss(observed), self.settings, seed).run(self.updates)
@@ -299,8 +299,8 @@ class ULBPR(FactorLearner):
 
     def plan(self, observed: Observed) -> Plan:
         """Return a plan of pairs from the five combinations of a positive and a negative class."""
-        quarter = self.alpha / 4.0
-        third = (1.0 - self.alpha) / 3.0
+        quarter = self.alpha / 4.0  # two positive classes times two negative ones
+        third = (1.0 - self.alpha) / 3.0  # one positive class times three negative ones
         strata = [
             Stratum(quarter + third, R_P, R_NP),
             Stratum(quarter + third, R_P, NR_P),
@@ -368,7 +368,7 @@ class CausE(_ResponseLearner):
     def __post_init__(self) -> None:
         """Validate the values."""
         super().__post_init__()
-        Loss(pairs=False, distance=self.distance, between=self.between)
+        Loss(pairs=False, distance=self.distance, between=self.between)  # raises UserError if a value is invalid
 
     def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
         """Return the logistic loss of single items with the distance between the two models."""

@@ -19,7 +19,9 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 
 NR_P, R_P, R_NP, NR_NP = 1, 2, 4, 8
+"""Bits of the four classes."""
 P, NP, R, NR, ANY = NR_P | R_P, R_NP | NR_NP, R_P | R_NP, NR_P | NR_NP, 15
+"""Masks of several classes."""
 NAMES = {
     NR_P: "purchased without recommendation (NR-P)",
     R_P: "recommended and purchased (R-P)",
@@ -45,7 +47,7 @@ class Observed:
         period: (n_rows,) int32 period of each row, ascending.
         bounds: (n_rows, 4) int64 indices in ``items`` at which a row's NR-P, R-P and R-NP items begin, and the end.
         items: int32 items of all rows, those of a row by class, [NR-P | R-P | R-NP], ascending within a class.
-        taken: int32 items of all rows, those of a row ascending over its three classes; all others are NR-NP.
+        sorted_items: int32 items of all rows, those of a row ascending over its three classes; all others are NR-NP.
     """
 
     n_users: int
@@ -54,7 +56,7 @@ class Observed:
     period: NDArray[np.int32]
     bounds: NDArray[np.int64]
     items: NDArray[np.int32]
-    taken: NDArray[np.int32]
+    sorted_items: NDArray[np.int32]
 
     @classmethod
     def of(cls, classes: Any) -> Observed:
@@ -78,7 +80,7 @@ class Observed:
             within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)  # position of each item among its row's
             items[np.repeat(bounds[:, k], n) + within] = part.items[np.repeat(part.indptr[rows], n) + within]
         owner = np.repeat(np.arange(len(rows)), bounds[:, 3] - bounds[:, 0])
-        items_of_users = items[np.lexsort((items, owner))]
+        sorted_items = items[np.lexsort((items, owner))]
         return cls(
             classes.n_users,
             classes.n_items,
@@ -86,7 +88,7 @@ class Observed:
             classes.periods[rows // classes.n_users].astype(np.int32),
             bounds,
             items,
-            items_of_users,
+            sorted_items,
         )
 
     @classmethod
@@ -98,7 +100,8 @@ class Observed:
         start = counts.indptr.astype(np.int64)
         items = counts.indices.astype(np.int32)
         rows = np.flatnonzero(np.diff(start))
-        bounds = np.stack([start[rows], *[start[rows + 1]] * 3], axis=1)
+        end = start[rows + 1]
+        bounds = np.stack([start[rows], end, end, end], axis=1)  # the lists of R-P and R-NP items are empty
         shape = (int(counts.shape[0]), int(counts.shape[1]))
         return cls(*shape, rows.astype(np.int32), np.zeros(len(rows), np.int32), bounds, items, items)
 
@@ -112,14 +115,20 @@ class Observed:
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
         """Return the arrays that the drawing kernel reads, in its order."""
-        return self.user, self.bounds, self.items, self.taken
+        return self.user, self.bounds, self.items, self.sorted_items
 
-    def of_place(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return user, period, and bit of the class of each entry of ``items``, all of its length."""
+    def item_columns(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+        """Return columns of the length of ``items``.
+
+        Returns:
+            user: user of each item.
+            period: period of each item.
+            bit: bit of each item's class.
+        """
         length = self.bounds[:, 3] - self.bounds[:, 0]
         counts = np.diff(self.bounds, axis=1)
-        part = np.repeat(np.tile([NR_P, R_P, R_NP], len(counts)), counts.ravel())
-        return np.repeat(self.user, length), np.repeat(self.period.astype(np.int64), length), part
+        bit = np.repeat(np.tile([NR_P, R_P, R_NP], len(counts)), counts.ravel())
+        return np.repeat(self.user, length), np.repeat(self.period.astype(np.int64), length), bit
 
 
 @dataclass(frozen=True)
@@ -213,13 +222,16 @@ class Plan:
         """Return the label of each stratum, (K,)."""
         return np.array([s.label for s in self.strata], np.int64)
 
-    def room(self, n: int) -> tuple[NDArray[Any], ...]:
-        """Return arrays for n samples: user, first item, second item, stratum, class of the first item, its place.
+    def sample_arrays(self, n: int) -> tuple[NDArray[Any], ...]:
+        """Return arrays for n samples, zeros, which the drawing kernel fills.
 
-        The three arrays after these are scratch of the drawing kernel.
+        Returns:
+            user, first item, second item, stratum, class of the first item, and its place in ``observed.items``, (n,)
+            each; and three scratch arrays of the kernel.
         """
-        kinds = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int64, np.int32)
-        return *(np.zeros(n, kind) for kind in kinds), np.zeros((n, 2), np.uint32), np.zeros(n, np.int64)
+        kinds = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int64)
+        scratch = (np.zeros(n, np.int32), np.zeros((n, 2), np.uint32), np.zeros(n, np.int64))
+        return *(np.zeros(n, kind) for kind in kinds), *scratch
 
     def draw(self, seed: int, first: int, n: int) -> tuple[NDArray[Any], ...]:
         """Draw samples ``first .. first + n - 1``; each depends on the seed and its number alone.
@@ -230,8 +242,8 @@ class Plan:
         """
         from recsim_mnar.agents.purchases import _training_kernel
 
-        out = self.room(n)
-        with np.errstate(over="ignore"):
+        out = self.sample_arrays(n)
+        with np.errstate(over="ignore"):  # integers of the random generator wrap around
             _training_kernel.draw(
                 np.uint64(seed), np.uint64(rng.Stream.FIT), first, n, self._arrays, self.observed.arrays(),
                 self.observed.n_items, out,
@@ -347,14 +359,13 @@ class Trainer:
             self._batch = _DRAWN_AT_ONCE
         self._batches = 0
         self._draw_seed = rng.derive_seed(seed, "samples")
-        self._drawn = plan.room(self._batch)
+        self._samples = plan.sample_arrays(self._batch)
+        users = self.model.users
+        items = self.model.items
         adam = settings.optimizer == "adam"
-        self._moments = tuple(
-            array for table in (self.model.users, self.model.items) for array in _moments_of(table, adam)
-        )
-        self._gathered = tuple(
-            array for table in (self.model.users, self.model.items) for array in _gathering_of(table, 2 * self._batch)
-        )
+        self._moments = (*_moments_of(users, adam), *_moments_of(items, adam))
+        n_rows = 2 * self._batch  # a sample changes at most two rows of a table
+        self._gradients = (*_gradient_arrays(users, n_rows), *_gradient_arrays(items, n_rows))
 
     @property
     def updates(self) -> int:
@@ -370,11 +381,11 @@ class Trainer:
         """
         from recsim_mnar.agents.purchases import _training_kernel as kernel
 
-        last = self._batches + -(-updates // self._batch)
+        last = self._batches + -(-updates // self._batch)  # rounded up
         settings = self.settings
         loss = self.loss
-        where = (np.uint64(self._draw_seed), np.uint64(rng.Stream.FIT), self._batches, last, self._batch)
-        draws = (self.plan.arrays(), self.plan.observed.arrays(), self.plan.observed.n_items, self._drawn)
+        batches = (np.uint64(self._draw_seed), np.uint64(rng.Stream.FIT), self._batches, last, self._batch)
+        draws = (self.plan.arrays(), self.plan.observed.arrays(), self.plan.observed.n_items, self._samples)
         tables = (self.model.users, self.model.items)
         signed = np.zeros(0, np.float32)  # empty: all weights are 1
         if loss.signed is not None:
@@ -387,13 +398,13 @@ class Trainer:
         form = None  # the kernel's sign for pairs
         if not loss.pairs:
             form = self._form()
-        gathered = None  # the kernel's sign for pairs one by one
+        gradients = None  # the kernel's sign for pairs one by one
         if not self._singly:
-            gathered = self._gathered
-        betas = (0.9, 0.999)
-        rest = (penalties, np.float32(loss.between), self._moments, gathered, float(settings.rate), betas)
+            gradients = self._gradients
+        betas = (0.9, 0.999)  # decay rates of Adam's moments
+        rest = (penalties, np.float32(loss.between), self._moments, gradients, float(settings.rate), betas)
         with np.errstate(over="ignore", invalid="ignore"):
-            diverged_at = int(kernel.train(where, draws, tables, d, form, signed, *rest))  # a batch; -1 for none
+            diverged_at = int(kernel.train(batches, draws, tables, d, form, signed, *rest))  # a batch; -1 for none
         if diverged_at >= 0:
             self._batches = diverged_at
             return self.updates
@@ -439,7 +450,7 @@ def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:
     return np.zeros((n, table.shape[1]), np.float32), np.zeros((n, table.shape[1]), np.float32), np.ones((n, 2))
 
 
-def _gathering_of(table: NDArray[Any], n: int) -> tuple[NDArray[Any], ...]:
+def _gradient_arrays(table: NDArray[Any], n: int) -> tuple[NDArray[Any], ...]:
     """Return arrays in which the kernel collects the gradients of at most n rows of a table.
 
     Returns:

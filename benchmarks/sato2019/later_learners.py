@@ -58,7 +58,7 @@ class DLCE(FactorLearner):
         """
         assert exposures is not None  # this agent learns from nothing else
         exposures.need_propensities()
-        users, periods, part = observed.of_place()
+        users, periods, part = observed.item_columns()
         shown = (part == R_P) | (part == R_NP)
         e = exposures.propensity_of(users, observed.items, periods)
         probability = np.maximum(np.where(shown, e, 1.0 - e), self.chi)
@@ -102,7 +102,7 @@ class _CausalNeighbours(ExposureLearner):
         from scipy import sparse
 
         observed = self.exposed(exposures, periods)
-        users, _, part = observed.of_place()
+        users, _, part = observed.item_columns()
         shape = (observed.n_users, observed.n_items)
 
         def counted(mask: NDArray[np.bool_]) -> Any:

@@ -89,7 +89,7 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
     Returns:
         Lines to print, content of the JSON, and True if there is a problem.
     """
-    from recsim_mnar.datasets.tool_logs import opened
+    from recsim_mnar.datasets.tool_logs import open_tool_log
     from recsim_mnar.own_log.doctor import Asked, examine_file, examine_tool_log
     from recsim_mnar.own_log.doctor_columns import PROBLEM
     from recsim_mnar.own_log.doctor_commands import command_for_tool_log, commands_for, first_of, guessed_in_words
@@ -101,7 +101,7 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
     arguments = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
                       propensities_of=options["propensities_of"], decimal=options["decimal"])  # fmt: skip
     lines = []
-    with opened(file, columns=columns, targets=targets) as tool:
+    with open_tool_log(file, columns=columns, targets=targets) as tool:
         if tool is None:
             examination = examine_file(file, arguments)
             fits = commands_for(examination)

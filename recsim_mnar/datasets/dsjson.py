@@ -97,18 +97,21 @@ class LoggedShares:
     def damages(self) -> list[Damage]:
         """Return the faults of the probabilities that the log itself proves; an empty list if it proves none."""
         sums = self._sum(self.p)
-        is_off = ~(np.abs(sums - 1.0) <= TOLERANCE) | (self._sum(self.p < 0.0) > 0)
-        if is_off.any():
-            first = float(sums[np.argmax(is_off)])
-            message = f"the probabilities of all actions do not sum to 1 in {is_off.sum():,} rows (first: {first:.4g})"
-            return [Damage("share_sums", float(is_off.mean()), message, "log the probabilities that were drawn from")]
-        return self._disproved()
+        # ~(<=) rather than >: a sum that is NaN is invalid, too.
+        is_invalid = ~(np.abs(sums - 1.0) <= TOLERANCE) | (self._sum(self.p < 0.0) > 0)
+        if is_invalid.any():
+            n_invalid = is_invalid.sum()
+            first = float(sums[np.argmax(is_invalid)])
+            message = f"the probabilities of all actions do not sum to 1 in {n_invalid:,} rows (first: {first:.4g})"
+            advice = "log the probabilities that were drawn from"
+            return [Damage("share_sums", float(is_invalid.mean()), message, advice)]
+        return self._worst_rejected_test()
 
     def _sum(self, values: NDArray[Any]) -> NDArray[Any]:
         """Sum (m,) values over the actions of each decision, (n,)."""
         return np.bincount(self.row, values, self.n)
 
-    def _disproved(self) -> list[Damage]:
+    def _worst_rejected_test(self) -> list[Damage]:
         """Return the most significant rejected test of the probabilities as a fault; an empty list if none is rejected.
 
         Each test has a function f(decision, action) that is fixed before the draw. If the logged probabilities are
@@ -124,11 +127,11 @@ class LoggedShares:
         evidence = ""
         for template, f in tests:
             centred = f - self._sum(self.p * f)[self.row]
-            total = float(centred[self.shown].sum())
+            total = float(centred[self.shown].sum())  # t
             if total == 0.0:
                 continue
-            variance = float((self.p * centred**2).sum())
-            bound = float(np.abs(centred[(self.p > 0.0) | self.shown]).max())
+            variance = float((self.p * centred**2).sum())  # V
+            bound = float(np.abs(centred[(self.p > 0.0) | self.shown]).max())  # b
             score = total**2 / (2.0 * (variance + bound * abs(total) / 3.0))
             if score > largest:
                 largest = score
@@ -142,13 +145,19 @@ class LoggedShares:
         return [Damage("shares_disproved", largest / limit, message, advice)]
 
     def _tests(self) -> Iterator[tuple[str, Floats]]:
-        """Yield each test: a sentence with places for the observed and expected sum of f, and the values of f, (m,)."""
+        """Yield the tests.
+
+        Yields:
+            template: sentence with places for the observed and the expected sum of f.
+            f: (m,) value of the test's function for each decision and action.
+        """
         log_probability = np.log(np.maximum(self.p, 1e-4))  # the floor bounds f, and with it the largest term b
         yield "the actions shown have a log probability of {} in all, expected {}", log_probability
         yield "the likeliest action was shown {} times, expected {}", self._is_likeliest().astype(float)
         yield from self._by_probability()
         fifths = np.arange(self.n) * _BLOCKS // max(self.n, 1)
-        groups = {"": np.zeros(self.n, np.int64), "a fifth of the log": fifths, **self.groups}
+        all_decisions = np.zeros(self.n, np.int64)
+        groups = {"": all_decisions, "a fifth of the log": fifths, **self.groups}
         for name, codes in groups.items():
             yield from self._by_action(name, codes)
 
@@ -163,8 +172,9 @@ class LoggedShares:
     def _by_probability(self) -> Iterator[tuple[str, Floats]]:
         """Yield a test for each range of probabilities: how often actions with such a probability were shown."""
         bin_of = np.searchsorted(_BINS, self.p)
+        edges = (0.0, *_BINS, 1.0)
         for number in np.unique(bin_of):
-            low, high = (0.0, *_BINS, 1.0)[number : number + 2]
+            low, high = edges[number : number + 2]
             template = f"actions with a probability of {low:g} to {high:g} were shown {{}} times, expected {{}}"
             yield template, (bin_of == number).astype(float)
 
@@ -188,6 +198,7 @@ class LoggedShares:
             if name:
                 where = f" in {name} ({group + 1})"
             for arm in common:
+                # The sentence is a template: braces in an action's name would be places in it.
                 subject = f"action {self.names[arm]}{where}".replace("{", "(").replace("}", ")")
                 yield subject + " was shown {} times, expected {}", ((self.arm == arm) & in_group).astype(float)
 
@@ -267,7 +278,7 @@ class _Reader:
         self.counts: Counter[str] = Counter()
         self.columns: defaultdict[str, list[Any]] = defaultdict(list)
         self.shares: list[tuple[list[int], list[float]]] = []
-        self._outcomes: dict[str, tuple[int, str]] = {}  # by EventId: number and outcome of its first line
+        self._outcomes: dict[str, str] = {}  # by EventId: outcome in its first line
 
     def read_line(self, number: int, line: bytes) -> None:
         """Read one line: add its decision to the columns, or count the reason why it has none.
@@ -297,21 +308,27 @@ class _Reader:
             self.counts["skipped"] += 1
             return
         try:
-            if not self._is_repeat(number, event):
+            if not self._is_repeat(event):
                 self._add_decision(event)
         except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
             self.counts["broken"] += 1
 
-    def _is_repeat(self, number: int, event: Mapping[str, Any]) -> bool:
-        """Return True, and count the line, if an earlier one has its EventId."""
-        key = event.get("EventId")
-        if key is None:
+    def _is_repeat(self, event: Mapping[str, Any]) -> bool:
+        """Return True, and count the line, if an earlier one has its EventId; if not, remember the line's outcome.
+
+        A line is "repeated" with the same outcome as the first, and "joined_twice", a fault of the log, with another.
+        """
+        event_id = event.get("EventId")
+        if event_id is None:
             return False
         outcome = json.dumps([event.get(name) for name in ("_label_cost", "_label_Action", "p")])
-        first_number, first_outcome = self._outcomes.setdefault(key, (number, outcome))
-        if first_number == number:
+        if event_id not in self._outcomes:
+            self._outcomes[event_id] = outcome
             return False
-        self.counts["repeated" if first_outcome == outcome else "joined_twice"] += 1
+        count = "joined_twice"
+        if outcome == self._outcomes[event_id]:
+            count = "repeated"
+        self.counts[count] += 1
         return True
 
     def _add_decision(self, event: Mapping[str, Any]) -> None:
@@ -385,7 +402,7 @@ class _Reader:
                 f"{self.source}: in {counts['apprentice']:,} lines _original_label_cost is another cost: the log is of "
                 "apprentice mode, in which the logged action was not shown. Give the lines of the time after it"
             )
-        keep = self._thinned()
+        keep = self._draw_kept()
         columns: ToolColumns = {name: list(compress(values, keep)) for name, values in self.columns.items()}
         chosen = np.array(columns.pop("_index"))
         shares = self._logged_shares(keep, chosen)
@@ -397,7 +414,7 @@ class _Reader:
                 del columns[name]
         return ToolRows(columns, shares, self._lines(len(chosen)), self._damages())
 
-    def _thinned(self) -> list[bool]:
+    def _draw_kept(self) -> list[bool]:
         """Return a flag per decision, True if it is kept, such that all decisions survive with the same probability.
 
         VW kept a line with probability 1 - pdrop. Where pdrop differs between lines, a decision is kept here with

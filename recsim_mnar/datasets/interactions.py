@@ -137,9 +137,10 @@ def _read(
     if "time" in columns:
         time = rows.times(columns["time"])
     keep = np.ones(len(rows), np.bool_)
-    if drop_missing and rows.missing is not None:
-        keep = ~rows.missing
-    rows.faults.forgive([MISSING] if drop_missing else [])
+    if drop_missing:
+        if rows.missing is not None:
+            keep = ~rows.missing
+        rows.faults.forgive([MISSING])
     rows.faults.refuse(DROP)
     if not keep.any():
         raise UserError(f"{rows.source}: no row is left")
@@ -148,7 +149,7 @@ def _read(
         users = Ids(users.codes[keep], users.ids).used()
         items = Ids(items.codes[keep], items.ids).used()
         time = time[keep]
-    order = np.lexsort((time, users.codes))
+    order = np.lexsort((time, users.codes))  # by user, then time; ties keep the file's order
     user = users.codes[order]
     step = steps_within(user)
     log = Log(

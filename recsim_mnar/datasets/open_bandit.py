@@ -65,7 +65,7 @@ class OpenBanditLog:
         Args:
             prior: count added to each item's, so that none has probability 0.
         """
-        cell = self.position * self.n_actions + self.action
+        cell = self.position * self.n_actions + self.action  # one number per (position, action)
         counts = np.bincount(cell, minlength=N_POSITIONS * self.n_actions).reshape(N_POSITIONS, self.n_actions) + prior
         return counts / counts.sum(axis=1, keepdims=True)
 
@@ -117,19 +117,19 @@ def load_open_bandit(
         raise UserError(f"open_bandit: {path.name} has no column {missing[0]!r}; it is not the Open Bandit Dataset")
     features = [name for name in _FEATURES if name in header]
     table = pd.read_csv(path, usecols=[*_COLUMNS, *features]).sort_values("timestamp", kind="stable")
-    items = path.with_name("item_context.csv")
+    items = path.with_name("item_context.csv")  # one row per item
     if items.is_file():
         n_actions = len(pd.read_csv(items))
     else:
         n_actions = int(table["item_id"].max()) + 1
-    stamps = pd.to_datetime(table["timestamp"], format="ISO8601", utc=True)
+    timestamps = pd.to_datetime(table["timestamp"], format="ISO8601", utc=True)
     context = np.zeros((len(table), 0), np.int64)
     if features:
         context = np.stack([pd.factorize(table[name], sort=True)[0] for name in features], axis=1)
     return OpenBanditLog(
         policy=policy,
         campaign=campaign,
-        time=stamps.astype("int64").to_numpy() / _ticks(stamps),
+        time=timestamps.astype("int64").to_numpy() / _units_per_second(timestamps),
         action=table["item_id"].to_numpy(np.int64),
         position=table["position"].to_numpy(np.int64) - 1,  # from 1 in the file
         reward=table["click"].to_numpy(np.float64),
@@ -139,9 +139,9 @@ def load_open_bandit(
     )
 
 
-def _ticks(stamps: Any) -> float:
-    """Return how many units of a pandas column of times are one second; the unit depends on pandas' version."""
-    return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[stamps.dt.unit]
+def _units_per_second(timestamps: Any) -> float:
+    """Return the number of units per second of a pandas column of times; the unit depends on pandas' version."""
+    return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[timestamps.dt.unit]
 
 
 def _root(folder: str | Path | None) -> Path:

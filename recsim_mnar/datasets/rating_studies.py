@@ -107,6 +107,7 @@ def read_ratings(path: str | Path) -> Ratings:
     delimiter = ","
     if "\t" in first:
         delimiter = "\t"
+    # RecBole's names end with their type, as in user_id:token.
     names = [name.split(":")[0].strip(' "\r\n').lower() for name in first.split(delimiter)]
     has_names = any(name.startswith("rating") for name in names)
     columns = [0, 1, 2]
@@ -175,7 +176,7 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
 
 
 def _is_number(text: str) -> bool:
-    """Return whether Python reads the text as a number."""
+    """Return True if Python reads the text as a number."""
     with contextlib.suppress(ValueError):
         float(text)
         return True

@@ -61,7 +61,7 @@ class ToolLog:
 
 
 @contextlib.contextmanager
-def opened(
+def open_tool_log(
     path: Path,
     *,
     columns: Mapping[str, str | None] | None = None,
@@ -113,7 +113,7 @@ def _read(
     targets: Collection[str],
     metrics: Path | None,
 ) -> ToolRows | None:
-    """Recognise a tool's log by its name or columns, and read it; the arguments are those of :func:`opened`.
+    """Recognise a tool's log by its name or columns, and read it; the arguments are those of :func:`open_tool_log`.
 
     Returns:
         the log; None for a file of no known tool, or one whose columns the user named.
@@ -348,19 +348,20 @@ def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> di
     Raises:
         UserError: no column of users, or several that may be it.
     """
-    plain = {plain_name(name): name for name in reversed(file.names)}
+    plain = {plain_name(name): name for name in reversed(file.names)}  # of equal plain names the first column counts
     columns: dict[str, str] = {}
     for role in ("arm", "experiment", "user", "time", "weights", "share", "version", "leaf"):
-        for name in getattr(tool, role):
-            if name in plain:
-                columns.setdefault(role, plain[name])
+        present = [plain[name] for name in getattr(tool, role) if name in plain]
+        if present:
+            columns[role] = present[0]
     stated = {role: named.get(role) for role in ("user", "time", "reward") if named.get(role)}
     unknown = [role for role in ("user", "time") if role not in columns and role not in stated]
+    needed = [role for role in unknown if role == "user"]
     further = find_columns(
         str(file.path),
         file.names,
         named=stated,
-        needed=["user"] if "user" in unknown else [],
+        needed=needed,
         optional=[*unknown, "reward"],
         leave=set(columns.values()),
     )
@@ -420,11 +421,13 @@ def _decisions(frame: pd.DataFrame, tool: Tool) -> tuple[NDArray[np.bool_], NDAr
     is_decision = ~period.duplicated()
     first_arm = frame["arm"].where(is_decision).groupby(period).transform("first")
     has_switched = frame["arm"] != first_arm
-    switch = frame["time"].where(has_switched).groupby(period).transform("min").fillna(math.inf)
-    starts = frame["time"].where(is_decision)
-    next_start = starts.groupby(frame["user"]).transform(lambda times: times.bfill().shift(-1)).fillna(math.inf)
+    switch_time = frame["time"].where(has_switched).groupby(period).transform("min").fillna(math.inf)
+    decision_time = frame["time"].where(is_decision)
+    by_user = decision_time.groupby(frame["user"])
+    # A user's rows ascend in time: the first decision after a row is the next time that is not missing.
+    next_decision = by_user.transform(lambda times: times.bfill().shift(-1)).fillna(math.inf)
     n_switched = frame["user"][has_switched].nunique()
-    return is_decision.to_numpy(), np.minimum(switch, next_start).to_numpy(), n_switched
+    return is_decision.to_numpy(), np.minimum(switch_time, next_decision).to_numpy(), n_switched
 
 
 def _rewards_of_rows(
@@ -441,9 +444,9 @@ def _rewards_of_rows(
         rewards: (d,) one value if all rows of every decision repeat it, else the sum over the rows.
         sentence: sentence for the user that says which of the two it is.
     """
-    number = np.cumsum(is_decision) - 1
-    counts = frame["time"] < until[is_decision][number]
-    by_decision = frame["reward"].where(counts).groupby(number)
+    decision_of_row = np.cumsum(is_decision) - 1
+    in_force = frame["time"] < until[is_decision][decision_of_row]
+    by_decision = frame["reward"].where(in_force).groupby(decision_of_row)
     largest = by_decision.max()
     if (by_decision.min() == largest).all():
         return largest.to_numpy(), "a decision's reward is that of its rows, all of which repeat it"
@@ -491,14 +494,14 @@ def _metrics(
     rows.faults.refuse(_CORRECT)
     # Each event goes to the user's last decision before it, unless that is no more in force.
     periods = decisions[["user", "time"]].assign(end=until, number=np.arange(len(decisions)))
-    joined = pd.merge_asof(events.sort_values("time"), periods.sort_values("time"), on="time", by="user")
-    joined = joined[joined["time"] < joined["end"]]
-    if joined.empty:
+    matched = pd.merge_asof(events.sort_values("time"), periods.sort_values("time"), on="time", by="user")
+    matched = matched[matched["time"] < matched["end"]]
+    if matched.empty:
         raise UserError(
             f"{path}: no row is of a user of the log, after a decision. Give ids and times as the log has them"
         )
-    total: NDArray[Any] = np.bincount(joined["number"].astype(int), joined["value"], len(decisions))
-    return total, f"reward: {summed} of {path}, {len(joined):,} of {len(events):,} rows, those after a decision"
+    total: NDArray[Any] = np.bincount(matched["number"].astype(int), matched["value"], len(decisions))
+    return total, f"reward: {summed} of {path}, {len(matched):,} of {len(events):,} rows, those after a decision"
 
 
 _VALUES = ("value", "amount", "metricvalue", "numericvalue", "price", "count")
@@ -547,11 +550,15 @@ def _probabilities(
     if tool.unit == 1.0:  # probabilities that depend on the context of each row, not shares of a version
         return None, share
     arm = decisions["arm"].map({name: number for number, name in enumerate(arms)}).to_numpy()
-    cell = decisions["arm"].map(lambda _: "")  # one cell of all rows
+    version = decisions["arm"].map(lambda _: "")  # without versions all rows have one
     if "version" in decisions:
-        cell = decisions["version"]
-    by_cell = decisions.assign(share=share).pivot_table("share", cell, "arm", "median").reindex(columns=arms)
-    return LoggedShares.of(by_cell.loc[cell].to_numpy(float, na_value=0.0), arm, arms, **groups), share
+        version = decisions["version"]
+    # Each row has the share of its own arm only: those of the others are in other rows of the version.
+    by_version = decisions.assign(share=share).pivot_table(
+        values="share", index=version, columns="arm", aggfunc="median"
+    )
+    table = by_version.reindex(columns=arms).loc[version].to_numpy(float, na_value=0.0)
+    return LoggedShares.of(table, arm, arms, **groups), share
 
 
 def _weights(source: str, texts: pd.Series[Any], least: int) -> NDArray[np.float64]:

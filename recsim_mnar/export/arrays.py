@@ -75,7 +75,7 @@ class Decisions:
         Raises:
             UserError: the actions are not single items.
         """
-        n = len(checked(self))
+        n = len(require_single_items(self))
         return Log(
             {
                 "user": self.user,
@@ -89,13 +89,13 @@ class Decisions:
         )
 
 
-def checked(decisions: Any) -> Decisions:
+def require_single_items(decisions: Any) -> Decisions:
     """Return ``decisions`` if each of their actions is one item.
 
     Raises:
         UserError: they are no Decisions, or their actions are slates or weights.
     """
-    checked_type = of_any_action(decisions)
+    checked_type = require_decisions(decisions)
     action = checked_type.action
     if action.ndim > 1:
         kind = "weights of all items"
@@ -105,7 +105,7 @@ def checked(decisions: Any) -> Decisions:
     return checked_type
 
 
-def of_any_action(decisions: Any) -> Decisions:
+def require_decisions(decisions: Any) -> Decisions:
     """Return ``decisions`` if they are Decisions, whatever their actions are.
 
     Raises:
@@ -159,7 +159,7 @@ def decisions(
         propensity = propensity.reshape(-1, size)
         reward = reward.reshape(-1, size).sum(axis=1)
     user = log["user"][decision_rows]
-    all_users = log["user"][user_starts(log["user"])]
+    all_users = log["user"][user_starts(log["user"])]  # in the order of finals; some may have no decision
     return Decisions(
         n_items=n_items,
         context=contexts,
@@ -202,14 +202,15 @@ def distributions(log: Log, policy: Any) -> Floats:
     top = log.highest_item
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    decision_of_row = np.cumsum(log.is_bandit) - 1
+    decision_of_row = np.cumsum(log.is_bandit) - 1  # index of a bandit row among the decisions
     out = np.empty((int(log.is_bandit.sum()), policy.n_items))
     # A policy that learns has to see each outcome before the user's next decision: one decision per user and round.
     one_by_one = learning_of(policy) != "nothing"
     batch_size = max(1, _CELLS // policy.n_items)
-    first_row = 0
+    first_row = 0  # of the block, in the whole log
     for block in blocks_of(log):
         acting = policy.fresh()
+        # Each round yields the rows of decisions for which the policy has observed the users' earlier events.
         for rows in replay_rounds(block, [acting], rounds_of(block, one_by_one=one_by_one)):
             for begin in range(0, len(rows), batch_size):
                 batch = rows[begin : begin + batch_size]
@@ -294,7 +295,7 @@ def _check_rows(n_items: int, *, action: Ints, reward: Floats, propensity: Float
 
 
 def _column(values: Any, dtype: type, name: str) -> NDArray[Any]:
-    """Convert values to a flat array of a type; errors name the column."""
+    """Convert values to a one-dimensional array of a type; ``name`` is the column's, for errors."""
     return as_type(values, np.dtype(dtype), name).reshape(-1)
 
 

@@ -14,7 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.arrays import Decisions, checked, from_arrays, last_of_each, of_any_action
+from recsim_mnar.export.arrays import (
+    Decisions,
+    from_arrays,
+    last_of_each,
+    require_decisions,
+    require_single_items,
+)
 from recsim_mnar.kernels.checks import of_type, table_by_name, whole_number
 from recsim_mnar.log.contexts import feature_texts
 from recsim_mnar.log.rows import steps_within
@@ -45,7 +51,7 @@ def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = Non
     Raises:
         UserError: ``logging`` of another shape.
     """
-    n = len(checked(decisions))
+    n = len(require_single_items(decisions))
     pi_b = None
     if logging is not None:
         pi_b = np.asarray(logging, np.float64)
@@ -115,7 +121,7 @@ def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> l
     lines = [
         f"{action + 1}:{cost!r}:{propensity!r} '{user}_{step} | {features}"
         for action, cost, propensity, user, step, features in zip(
-            checked(decisions).action.tolist(),
+            require_single_items(decisions).action.tolist(),
             (0.0 - decisions.reward).tolist(),  # not -reward, which is written as -0.0 where the reward is 0
             decisions.propensity.tolist(),
             decisions.user.tolist(),
@@ -134,7 +140,8 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     """Read decisions from contextual bandit examples: those of :func:`to_vw`, or others in the same format.
 
     Args:
-        lines: the examples, or the path of their file. Each line without a tag ``'user_step`` is a different user.
+        lines: the examples, or the path of their file. Either all lines have a tag ``'user_step``, or none has one and
+            each line is of a different user.
         n_items: number of items; actions are 1 .. n_items in the lines.
         width: number of columns of the context; if None, the largest number of a feature plus 1.
 
@@ -142,7 +149,7 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
         decisions whose ``final`` repeats each user's last context, because the format has none after the last decision.
 
     Raises:
-        UserError: a line that is no such example.
+        UserError: a line that is no such example, or tags in some of the lines only.
     """
     source = "line"
     n_items = whole_number(n_items, "n_items", 1)
@@ -153,22 +160,24 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
             raise UserError(f"{path} does not exist: name a file of examples")
         lines = path.read_text().splitlines()
     of_type(lines, "lines", Iterable, "lines of text, or the path of a file")
-    parsed = [_parsed(text, f"{source} {number}") for number, text in enumerate(lines, start=1) if text.strip()]
+    parsed = [_parse_example(text, f"{source} {number}") for number, text in enumerate(lines, start=1) if text.strip()]
     if not parsed:
         raise UserError("there are no examples")
-    largest = max((column for example in parsed for column in example.features), default=-1)
+    largest_feature = max((column for example in parsed for column in example.features), default=-1)
     if width is None:
-        width = largest + 1
-    if largest >= width:
-        raise UserError(f"the examples have a feature f{largest}, but width = {width}")
+        width = largest_feature + 1
+    if largest_feature >= width:
+        raise UserError(f"the examples have a feature f{largest_feature}, but width = {width}")
     context = np.zeros((len(parsed), width), np.float32)
     for row, example in enumerate(parsed):
         for column, value in example.features.items():
             context[row, column] = value
-    tags = [example.user_and_step for example in parsed]
-    user = None
+    tags = [example.user_and_step for example in parsed if example.user_and_step is not None]
+    if 0 < len(tags) < len(parsed):
+        raise UserError(f"{len(tags)} of {len(parsed)} examples have a tag ('user_step): give every line one, or none")
+    user = None  # without tags each line is of a different user
     step = None
-    if None not in tags:
+    if tags:
         user, step = np.array(tags).T
     return from_arrays(
         n_items,
@@ -186,10 +195,10 @@ class _Example(NamedTuple):
 
     Attributes:
         action: recommended item, from 0.
-        reward: reward, minus the cost in the line.
+        reward: negative of the line's cost.
         propensity: probability of the action.
         user_and_step: user and step in the line's tag; None without a tag.
-        features: values of the features by number.
+        features: values of the features by column number.
     """
 
     action: int
@@ -199,8 +208,16 @@ class _Example(NamedTuple):
     features: dict[int, float]
 
 
-def _parsed(text: str, where: str) -> _Example:
-    """Parse a line ``action:cost:propensity 'user_step | f0:value ...``; ``where`` names the line in the error."""
+def _parse_example(text: str, where: str) -> _Example:
+    """Parse a line ``action:cost:propensity 'user_step | f0:value ...``.
+
+    Args:
+        text: the line; the tag ``'user_step`` may be missing.
+        where: name of the line for the message.
+
+    Raises:
+        UserError: a line of another form.
+    """
     try:
         head, _, tail = text.partition("|")
         label, *rest = head.split()
@@ -213,7 +230,8 @@ def _parsed(text: str, where: str) -> _Example:
         for feature in tail.split():
             name, _, value = feature.partition(":")
             features[int(name.removeprefix("f"))] = float(value or 1)  # VW's value of a feature that has only a name
-        return _Example(int(action) - 1, 0.0 - float(cost), float(propensity), tag, features)
+        reward = 0.0 - float(cost)  # not -cost, which is -0.0 where the cost is 0
+        return _Example(int(action) - 1, reward, float(propensity), tag, features)
     except ValueError:
         raise UserError(
             f"{where}: not action:cost:propensity 'user_step | f0:value ..., got {text.strip()[:60]!r}"
@@ -225,14 +243,14 @@ _COLUMNS = ("eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds"
 
 
 def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
-    """Return decisions as arguments of ``d3rlpy.dataset.MDPDataset``: each user is an episode, actions are discrete.
+    """Return decisions as arguments of ``d3rlpy.dataset.MDPDataset``, each user an episode, with discrete actions.
 
     Returns:
         a dictionary with ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1), ``terminals``
         (d,) and ``timeouts`` (d,) float32, and ``action_size``, the number of items.
     """
     return {
-        "observations": checked(decisions).context,
+        "observations": require_single_items(decisions).context,
         "actions": decisions.action.astype(np.int32)[:, None],
         "rewards": decisions.reward.astype(np.float32)[:, None],
         "terminals": (decisions.last & ~decisions.truncated).astype(np.float32),
@@ -252,7 +270,7 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
     """
     episodes = []
     # Propensity of the decision that is not made at an episode's last observation.
-    no_propensity = np.full((1, *of_any_action(decisions).action.shape[1:]), np.nan)
+    no_propensity = np.full((1, *require_decisions(decisions).action.shape[1:]), np.nan)
     for number, rows in enumerate(decisions.episodes()):
         length = rows.stop - rows.start
         truncated = decisions.truncated[rows]
@@ -295,7 +313,7 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
         if not episode.infos or "propensity" not in episode.infos:
             raise UserError(f"episode {episode.id} has no infos['propensity']: without it no estimator can be used")
     observed = [np.asarray(episode.observations) for episode in episodes]
-    infos = {  # without the entry of an episode's last observation, at which no decision was made
+    infos = {  # [:-1]: at an episode's last observation no decision was made
         key: np.concatenate([np.asarray(episode.infos[key])[:-1] for episode in episodes])
         for key in ("propensity", "step", "user")
     }
@@ -327,7 +345,7 @@ def to_rllib(decisions: Decisions) -> pa.Table:
 
     return pa.table(
         {
-            "eps_id": pa.array(checked(decisions).user.astype(str)),
+            "eps_id": pa.array(require_single_items(decisions).user.astype(str)),
             "t": steps_within(decisions.user),
             "obs": _lists(decisions.context),
             "actions": decisions.action,
@@ -345,7 +363,7 @@ def from_rllib(table: Any, n_items: int) -> Decisions:
     """Convert a table of :func:`to_rllib`, or one with the same columns, to decisions.
 
     Args:
-        table: a pyarrow Table.
+        table: a pyarrow Table; without its column ``step``, the number of the user's earlier decisions is the step.
         n_items: number of items; actions are 0 .. n_items - 1.
 
     Returns:

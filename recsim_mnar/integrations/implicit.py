@@ -43,10 +43,10 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
         if len(with_views) == 0:
             return out
         try:
-            items, scores_given = model.recommend(
+            items, item_scores = model.recommend(
                 np.arange(len(with_views)),
                 sparse.csr_matrix(x[with_views].astype(np.float64)),
-                N=n_items,
+                N=n_items,  # scores of all items
                 filter_already_liked_items=False,
                 recalculate_user=True,
             )
@@ -55,10 +55,11 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
                 f"{type(model).__name__} of implicit cannot score a user by views alone: take ALS or item neighbours"
             ) from None
         row, column = np.nonzero(items >= 0)  # implicit fills up short lists with -1
-        out[with_views[row], items[row, column]] = scores_given[row, column]
+        out[with_views[row], items[row, column]] = item_scores[row, column]
         return out
 
-    return FeaturePolicy(n_items, scores=scores, name=name or type(model).__name__)
+    policy_name = name or type(model).__name__
+    return FeaturePolicy(n_items, scores=scores, name=policy_name)
 
 
 class Recommender(Learner):
@@ -78,7 +79,7 @@ class Recommender(Learner):
         counts, _users = view_counts(log, n_items)
         model = copy.deepcopy(self.model)
         if hasattr(model, "random_state"):
-            model.random_state = seed % 2**31
+            model.random_state = seed % 2**31  # fits a signed 32-bit integer
         with warnings.catch_warnings():
             # The library warns of a conversion that it makes itself, of its weights.
             warnings.filterwarnings("ignore", message="Method expects CSR input")

@@ -49,13 +49,14 @@ def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeatureP
             viewed = np.flatnonzero(counts)
             if len(viewed):
                 query = RecQuery(user_items=ItemList(item_ids=viewed))
-                scores_given = np.asarray(scored(query).scores(), np.float64)  # NaN for items that it cannot score
-                finite = np.isfinite(scores_given)
-                below_all = scores_given[finite].min(initial=0.0) - 1.0
-                out[row] = np.where(finite, scores_given, below_all)
+                item_scores = np.asarray(scored(query).scores(), np.float64)  # NaN for items that it cannot score
+                finite = np.isfinite(item_scores)
+                below_all = item_scores[finite].min(initial=0.0) - 1.0
+                out[row] = np.where(finite, item_scores, below_all)
         return out
 
-    return FeaturePolicy(n_items, scores=scores, name=name or type(scorer).__name__)
+    policy_name = name or type(scorer).__name__
+    return FeaturePolicy(n_items, scores=scores, name=policy_name)
 
 
 class Scorer(Learner):

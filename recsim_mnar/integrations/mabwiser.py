@@ -45,17 +45,19 @@ class MabPolicy(FeaturePolicy):
 
     def __init__(self, mab: Any, features: Context = "counts", **arguments: Any) -> None:
         kind = type(mab.learning_policy).__name__
-        n_items = _items(mab)
+        n_items = _n_items_of(mab)
         draws = kind not in _DETERMINISTIC or float(getattr(mab.learning_policy, "epsilon", 0.0)) > 0.0
+        # Some neighbourhood policies, such as Radius, draw an arm for a context without neighbours.
         if draws or mab.neighborhood_policy is not None:
             raise UserError(
                 f"mabwiser's {kind} draws from a generator of its own: give epsilon=0 and wrap the policy in "
                 f"EpsilonMixture, take one of {', '.join(_DETERMINISTIC)}, or make a sampled_policy of it"
             )
         self.mab = copy.deepcopy(mab)
-        super().__init__(n_items, features, scores=self._expected, **{"name": f"mabwiser-{kind}", **arguments})
+        arguments.setdefault("name", f"mabwiser-{kind}")
+        super().__init__(n_items, features, scores=self._predict_expectations, **arguments)
 
-    def _expected(self, x: NDArray[np.float32]) -> Floats:
+    def _predict_expectations(self, x: NDArray[np.float32]) -> Floats:
         """Return the bandit's expectations of all items for contexts ``x`` (n, width), (n, n_items).
 
         Before the first outcome MABWiser has none: all are 0, so that every item is equally likely.
@@ -79,14 +81,14 @@ class MabPolicy(FeaturePolicy):
         if self.mab.is_contextual:
             contexts = self.features(users)
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
-        self.forget_answers()
+        self.forget_answers()  # expectations stored before are out of date
         super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Policy.fresh`: without users, with a copy of the present bandit."""
         twin = copy.copy(self)
         twin.mab = copy.deepcopy(self.mab)
-        twin._given_scores = twin._expected  # copy.copy kept the method that is bound to self
+        twin._given_scores = twin._predict_expectations  # copy.copy kept the method that is bound to self
         twin._start()
         return twin
 
@@ -115,7 +117,7 @@ def sampled_policy(
         UserError: arms that are no items.
     """
     name = name or f"mabwiser-{type(mab.learning_policy).__name__}"
-    return SampledPolicy(_Sampler(mab, features), _items(mab), draws, own_generator=True, name=name)
+    return SampledPolicy(_Sampler(mab, features), _n_items_of(mab), draws, own_generator=True, name=name)
 
 
 class _Sampler:
@@ -131,7 +133,7 @@ class _Sampler:
     def __init__(self, mab: Any, features: Context) -> None:
         self.mab = copy.deepcopy(mab)
         # A policy that never acts: it only keeps the users' features.
-        self._users = FeaturePolicy(_items(mab), features, scores=np.zeros_like)
+        self._users = FeaturePolicy(_n_items_of(mab), features, scores=np.zeros_like)
         self.reset = self._users.reset
         self.observe = self._users.observe
         self.forget = self._users.forget
@@ -160,7 +162,7 @@ class _Sampler:
         return {"learning_policy": str(self.mab.learning_policy)}
 
 
-def _items(mab: Any) -> int:
+def _n_items_of(mab: Any) -> int:
     """Return the number of a bandit's arms.
 
     Raises:

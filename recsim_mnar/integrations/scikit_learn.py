@@ -42,11 +42,13 @@ def classifier_policy(model: Any, n_items: int, observation: Context = "counts",
         raise UserError(f"the classes of {type(model).__name__} must be items 0..{n_items - 1}, got {classes[:5]} ...")
 
     def distribution(x: Array) -> Array:
+        """Predict the probabilities of all items for users with features (n, width), (n, n_items)."""
         out = np.zeros((len(x), n_items))
         out[:, classes] = model.predict_proba(x)
         return out
 
-    return FeaturePolicy(n_items, observation, distribution=distribution, **{"name": type(model).__name__, **arguments})
+    arguments.setdefault("name", type(model).__name__)
+    return FeaturePolicy(n_items, observation, distribution=distribution, **arguments)
 
 
 def reward_policy(
@@ -76,31 +78,33 @@ def reward_policy(
     def scores(x: Array) -> Array:
         """Predict the reward of every item for users with features (n, width), (n, n_items)."""
         out = np.empty((len(x), n_items))
-        step = max(1, _BLOCK // (n_items * (x.shape[1] + items.shape[1])))
-        for begin in range(0, len(x), step):
-            part = x[begin : begin + step]
+        users_at_once = max(1, _BLOCK // (n_items * (x.shape[1] + items.shape[1])))
+        for begin in range(0, len(x), users_at_once):
+            part = x[begin : begin + users_at_once]
+            # One row per pair of user and item, a user's rows consecutive.
             table = join(np.repeat(part, n_items, axis=0), np.tile(items, (len(part), 1)))
-            out[begin : begin + step] = _predicted(model, table).reshape(len(part), n_items)
+            out[begin : begin + users_at_once] = _predict_rewards(model, table).reshape(len(part), n_items)
         return out
 
-    return FeaturePolicy(n_items, observation, scores=scores, **{"name": type(model).__name__, **arguments})
+    arguments.setdefault("name", type(model).__name__)
+    return FeaturePolicy(n_items, observation, scores=scores, **arguments)
 
 
 class _Fitted(Learner):
     """Base of learners that fit a copy of a model to the rewards of a log.
 
     Attributes:
-        weighs: default of ``weighted``, True to weight rows by 1 / propensity.
+        weighted_by_default: value of ``weighted`` if None is given; True to weight rows by 1 / propensity.
     """
 
-    weighs = False
+    weighted_by_default = False
 
     def __init__(
         self, model: Any, observation: Context = "counts", *, weighted: bool | None = None, **arguments: Any
     ) -> None:
         self.model = model
         self.observation = observation
-        self.weighted = self.weighs
+        self.weighted = self.weighted_by_default
         if weighted is not None:
             self.weighted = weighted
         self.name = arguments.get("name") or type(model).__name__
@@ -156,7 +160,7 @@ class RewardedActions(_Fitted):
         **arguments: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
-    weighs = True
+    weighted_by_default = True
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`.
@@ -203,7 +207,7 @@ def seeded(model: Any, seed: int) -> Any:
     """Return an unfitted copy of a model, with the seed as its ``random_state`` if it has one."""
     copied = clone(model)
     if "random_state" in copied.get_params():
-        copied.set_params(random_state=seed % 2**32)
+        copied.set_params(random_state=seed % 2**32)  # NumPy's RandomState takes 32 bits
     return copied
 
 
@@ -243,7 +247,7 @@ def _item_features(given: Array | None, n_items: int) -> Array:
     return items
 
 
-def _predicted(model: Any, table: Array) -> Array:
+def _predict_rewards(model: Any, table: Array) -> Array:
     """Predict the rewards of rows (m, width), (m,): a classifier's probability of the class 1, else ``predict``."""
     if not hasattr(model, "predict_proba"):
         return np.asarray(model.predict(table), np.float64)

@@ -110,7 +110,7 @@ class VecEnvAdapter(VecEnv):
         if any(other != options for other in self._options):
             raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
         observations, info = self.env.reset(seed=self._seeds[0], options=options or None)
-        self.reset_infos = self._lanes(info)
+        self.reset_infos = self._lane_infos(info)
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -137,7 +137,7 @@ class VecEnvAdapter(VecEnv):
         """
         observations, rewards, terminated, truncated, info = self.env.step(self._actions)
         ended = terminated | truncated
-        infos = self._lanes(info)
+        infos = self._lane_infos(info)
         for lane in np.flatnonzero(ended).tolist():
             infos[lane]["terminal_observation"] = info["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
@@ -161,7 +161,7 @@ class VecEnvAdapter(VecEnv):
         Raises:
             UserError: some of the lanes only.
         """
-        self._whole(indices, "set_attr")
+        self._refuse_some_lanes(indices, "set_attr")
         setattr(self.env, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
@@ -170,20 +170,20 @@ class VecEnvAdapter(VecEnv):
         Raises:
             UserError: some of the lanes only.
         """
-        self._whole(indices, "env_method")
+        self._refuse_some_lanes(indices, "env_method")
         return [getattr(self.env, method_name)(*method_args, **method_kwargs)] * self.num_envs
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
         """Return False for every lane, as lanes have no wrappers."""
         return [False] * len(list(self._get_indices(indices)))
 
-    def _whole(self, indices: Any, what: str) -> None:
+    def _refuse_some_lanes(self, indices: Any, what: str) -> None:
         """Raise UserError unless ``indices`` are all lanes; ``what`` names the method."""
         lanes: Iterable[int] = self._get_indices(indices)
         if len(list(lanes)) != self.num_envs:
             raise UserError(f"{what} is for all lanes: they are one environment")
 
-    def _lanes(self, given: Mapping[str, Any]) -> Infos:
+    def _lane_infos(self, given: Mapping[str, Any]) -> Infos:
         """Split a vector environment's infos into one dictionary per lane; these are empty without ``infos``.
 
         Gymnasium has an array per key, and under the key with an underscore the lanes for which it is valid. In lanes
@@ -195,7 +195,7 @@ class VecEnvAdapter(VecEnv):
         for source in (given, given.get("final_info") or {}):
             for key, values in source.items():
                 if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
-                    continue
+                    continue  # a mask, the end of an episode, or an entry that is not by lane
                 for lane in np.flatnonzero(source[f"_{key}"]).tolist():
                     lanes[lane][key] = values[lane]
         return lanes
@@ -254,7 +254,7 @@ def policy_of(
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
     kind = "distribution"
-    if deterministic or hasattr(model, "q_net"):
+    if deterministic or hasattr(model, "q_net"):  # the item with the largest output is recommended
         kind = "scores"
     outputs = {kind: _outputs_of(model, transform)}
     policy = FeaturePolicy(
@@ -266,7 +266,7 @@ def policy_of(
         **outputs,
     )
     if transform is None:
-        _compare(observed_space, policy)
+        _refuse_other_space(observed_space, policy)
     return policy
 
 
@@ -275,7 +275,7 @@ def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Calla
 
     It first changes the observations as the wrappers of the model's environment do, or by ``transform``.
     """
-    answer = _answer_of(model)
+    evaluate = _model_outputs(model)
     changes = _changes_of(model.get_env(), transform)
     shape = model.observation_space.shape
 
@@ -287,7 +287,7 @@ def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Calla
             raise UserError(f"transform gives {x.shape[1:]} of a user, the model observes {shape}")
         model.policy.set_training_mode(False)
         with torch.no_grad():
-            return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
+            return evaluate(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
 
     return outputs
 
@@ -302,7 +302,7 @@ def _n_items_of(actions: Any) -> int:
     return int(actions.n)
 
 
-def _compare(observed: Any, policy: FeaturePolicy) -> None:
+def _refuse_other_space(observed: Any, policy: FeaturePolicy) -> None:
     """Raise UserError if a model's observation space differs from that of the policy's features."""
     kind = policy.describe()["features"]
     space = policy.space
@@ -348,11 +348,11 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
                 f"policy_of: {type(env).__name__} may change what the model observes or does, and a policy acts "
                 "without it. Train without it; what it does to each observation alone, transform= can do"
             )
-        env = _inside(env)
+        env = _wrapped_by(env)
     return changes
 
 
-def _inside(layer: Any) -> Any:
+def _wrapped_by(layer: Any) -> Any:
     """Return what a wrapper wraps, the first environment if it has several; None for an environment itself."""
     attributes = vars(layer)
     if "envs" in attributes:
@@ -375,7 +375,7 @@ def _in_a_line(space: Any) -> str:
     return f"Box({low}, {high}, {space.shape}, {space.dtype})"
 
 
-def _answer_of(model: Any) -> Callable[[Any], Any]:
+def _model_outputs(model: Any) -> Callable[[Any], Any]:
     """Return a function from observations, a tensor, to a model's action values (DQN) or action probabilities.
 
     Raises:
@@ -383,10 +383,11 @@ def _answer_of(model: Any) -> Callable[[Any], Any]:
     """
     if hasattr(model, "q_net"):
         return model.q_net
-    ask = getattr(model.policy, "get_distribution", None)
-    if ask is None or len(inspect.signature(ask).parameters) != 1:
+    get_distribution = getattr(model.policy, "get_distribution", None)
+    # Recurrent models take a state as a further parameter.
+    if get_distribution is None or len(inspect.signature(get_distribution).parameters) != 1:
         raise UserError(
             f"policy_of: {type(model).__name__} gives no distribution of actions by one observation alone. Write a "
             "Policy that keeps what else it takes: docs/rl.md, a policy with a memory"
         )
-    return lambda observed: ask(observed).distribution.probs
+    return lambda observed: get_distribution(observed).distribution.probs

@@ -48,23 +48,28 @@ class VowpalWabbit(FeaturePolicy):
             raise UserError("give the arguments without --cb_explore: its number is n_items")
         self.arguments = arguments
         self.learns = learns
+        # Several decisions in one call are right only if no outcome between them changes the model.
         self.batches_decisions = learns == "nothing"
-        super().__init__(n_items, observation, distribution=self._predicted, **{"name": "vowpal-wabbit", **more})
-        self._learned = 0
-        self.workspace = self._opened("")
+        more.setdefault("name", "vowpal-wabbit")
+        super().__init__(n_items, observation, distribution=self._predict_distribution, **more)
+        self._n_learned = 0  # number of outcomes
+        self.workspace = self._open_workspace("")
 
-    def _opened(self, more: str) -> Any:
-        """Open a workspace with the policy's arguments and ``more``.
+    def _open_workspace(self, further: str) -> Any:
+        """Open a Vowpal Wabbit workspace, which holds a model.
+
+        Args:
+            further: arguments after the policy's, such as ``-i file``; "" for none.
 
         Raises:
             UserError: Vowpal Wabbit refuses the arguments.
         """
         try:
-            return Workspace(f"--cb_explore {self.n_items} {self.arguments} {more} --quiet")
+            return Workspace(f"--cb_explore {self.n_items} {self.arguments} {further} --quiet")
         except RuntimeError as error:
             raise UserError(f"Vowpal Wabbit refuses {self.arguments!r}: {' '.join(str(error).split())}") from None
 
-    def _predicted(self, x: NDArray[np.float32]) -> Floats:
+    def _predict_distribution(self, x: NDArray[np.float32]) -> Floats:
         """Predict the distribution over items for features (n, width), (n, n_items)."""
         return np.array([self.workspace.predict(f"| {features}") for features in feature_texts(x)], np.float64)
 
@@ -80,21 +85,21 @@ class VowpalWabbit(FeaturePolicy):
             ):
                 cost = 0.0 - reward  # not -reward, which is -0.0 where the reward is 0
                 self.workspace.learn(f"{action + 1}:{cost!r}:{propensity!r} | {features}")
-            self._learned += len(users)
-            self.forget_answers()
+            self._n_learned += len(users)
+            self.forget_answers()  # predictions stored before are out of date
         super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Policy.fresh`: without users, with a copy of the model as it is now."""
         twin = copy.copy(self)
-        if self._learned:  # a workspace can only be copied through a file
+        if self._n_learned:  # a workspace can only be copied through a file
             with tempfile.TemporaryDirectory() as folder:
                 model = Path(folder) / "model.vw"
                 self.workspace.save(str(model))
-                twin.workspace = twin._opened(f"-i {model}")
+                twin.workspace = twin._open_workspace(f"-i {model}")
         else:
-            twin.workspace = twin._opened("")
-        twin._given_distribution = twin._predicted  # copy.copy kept the method that is bound to self
+            twin.workspace = twin._open_workspace("")
+        twin._given_distribution = twin._predict_distribution  # copy.copy kept the method that is bound to self
         twin._start()
         return twin
 

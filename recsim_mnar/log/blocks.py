@@ -78,15 +78,15 @@ class LogBlocks:
         if any(is_text_file(part) for part in parts.files):
             return None
         blocks = cls(parts.path, parts, read_rows)
-        if blocks._plain():
+        if blocks._are_independent():
             return blocks
         return None
 
-    def _plain(self) -> bool:
-        """Return whether blocks can be read independently.
+    def _are_independent(self) -> bool:
+        """Return True if blocks can be read independently of each other, without conversions that need all rows.
 
-        They can if all parts have the same columns and types, and ids and columns beyond the schema are numbers; text
-        ids would be numbered by block.
+        This takes parts with the same columns and types, in which ids and columns beyond the schema are numbers: ids
+        that are text would be numbered differently in each block.
         """
         import pyarrow as pa
 
@@ -94,12 +94,12 @@ class LogBlocks:
             schemas = [schema_of(file) for file in self.parts.files]
         except (OSError, ValueError, pa.ArrowException):
             return False
-        types = [dict(zip(entry.names, entry.types, strict=True)) for entry in schemas]
+        types = [dict(zip(part_schema.names, part_schema.types, strict=True)) for part_schema in schemas]
         for name, kind in types[0].items():
             must_be_number = name in ("user", "item", "action") or name not in (*schema.BY_NAME, *schema.OPTIONAL)
             if must_be_number and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 return False
-        return all(entry == types[0] for entry in types)
+        return all(types_of_part == types[0] for types_of_part in types)
 
     @property
     def provenance(self) -> Provenance:
@@ -136,13 +136,13 @@ class LogBlocks:
             n_rows += len(table)
             if "user" in table.column_names and len(table):
                 users = table.column("user").to_numpy()
-                starts = users[user_begins(users)]
-                if n_users and starts[0] == last_user:  # this user's first rows ended the table before
-                    starts = starts[1:]
+                new_users = users[user_begins(users)]
+                if n_users and new_users[0] == last_user:  # this user's first rows ended the table before
+                    new_users = new_users[1:]
                 last_user = users[-1]
-                n_users += len(starts)
+                n_users += len(new_users)
                 if others is not None:
-                    n_shared += int(np.isin(starts, others).sum())
+                    n_shared += int(np.isin(new_users, others).sum())
             if "event" in table.column_names:
                 n_shown += int(Events.of(table.column("event")).shown.sum())
             highest = max(highest, _highest(table, "item"), _highest(table, "action"))
@@ -175,23 +175,23 @@ class LogBlocks:
         last_user = None
         for log in self._logs(with_gaps):
             pending.append(log.columns)
-            columns = _together(pending)
+            columns = _concatenated(pending)
             starts = user_starts(columns["user"])
-            # Users in full blocks; the last user read does not count, as more of its rows may follow.
+            # Number of users in full blocks; the last user read does not count, as more of its rows may follow.
             n_whole = max(len(starts) - 1, 0) // users * users
-            cut = 0
+            cut = 0  # number of rows of ``columns`` yielded
             for first in range(0, n_whole, users):
                 begin = cut
                 cut = int(starts[first + users])
-                yield _checked({name: values[begin:cut] for name, values in columns.items()}, done + begin, last_user)
+                yield _validated({name: values[begin:cut] for name, values in columns.items()}, done + begin, last_user)
                 last_user = int(columns["user"][cut - 1])
             pending = [columns]
             if cut:  # a copy, so that the yielded rows can be freed
                 pending = [{name: values[cut:].copy() for name, values in columns.items()}]
             done += cut
-        columns = _together(pending)
+        columns = _concatenated(pending)
         if len(columns.get("user", ())):
-            yield _checked(columns, done, last_user)
+            yield _validated(columns, done, last_user)
 
     def _logs(self, with_gaps: frozenset[str]) -> Iterator[Log]:
         """Yield all rows in the pieces in which they are decoded, unchecked, with the columns in the same order."""
@@ -202,6 +202,7 @@ class LogBlocks:
             for name in with_gaps:
                 place = table.column_names.index(name)
                 table = table.set_column(place, name, table.column(name).cast(pa.float64()))
+            # Without the metadata: the provenance would be parsed again for every piece.
             log = Log.from_arrow(table.replace_schema_metadata(None), str(part), first_row=first)
             if not names:
                 names = list(log.columns)
@@ -237,10 +238,11 @@ class FiledLog(Log):
     surveyed: Survey
 
     def __init__(self, source: LogBlocks) -> None:
+        # The base class is frozen, so attributes are set in __dict__; its __post_init__ would read the columns.
         vars(self).update(source=source, provenance=source.provenance, surveyed=source.survey(columns=()))
 
     @staticmethod
-    def or_whole(path: str | os.PathLike[str]) -> Log:
+    def open_or_read(path: str | os.PathLike[str]) -> Log:
         """Return a log that stays in its files if they can be read in blocks, else one that is read and checked now."""
         source = LogBlocks.open(path)
         if source is None:
@@ -282,7 +284,7 @@ class FiledLog(Log):
         return np.concatenate([np.zeros(0, np.int64), *(block.users() for block in self.blocks())])
 
 
-def _checked(columns: Columns, first: int, last: int | None) -> Log:
+def _validated(columns: Columns, first: int, last: int | None) -> Log:
     """Return a block of rows as a log, checked by every rule of the schema.
 
     Args:
@@ -301,7 +303,7 @@ def _checked(columns: Columns, first: int, last: int | None) -> Log:
     return log.validate(first_row=first + 1)
 
 
-def _together(pieces: list[Columns]) -> Columns:
+def _concatenated(pieces: list[Columns]) -> Columns:
     """Concatenate pieces of a log column by column; the result of a single piece is no copy.
 
     Empty pieces are skipped, except a last one, which gives the columns and types if there are no rows.

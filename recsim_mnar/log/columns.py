@@ -29,7 +29,7 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
         UserError: values that are no real numbers, masked, not one-dimensional, or of another length.
     """
     try:
-        if not getattr(getattr(values, "dtype", None), "kind", None):
+        if not getattr(getattr(values, "dtype", None), "kind", None):  # no array, or one without NumPy's kinds of types
             values = np.asarray(values)
         real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
         array = values
@@ -126,7 +126,8 @@ class Clusters:
         """Group rows by ids.
 
         Args:
-            values: (n,) ids, numbers or text in any order; Clusters are returned as they are; None for no clusters.
+            values: (n,) ids, numbers or text in any order; or Clusters of n rows, which are returned; None for no
+                clusters.
             rows: number of rows n.
             name: name of the column, for messages.
 
@@ -139,6 +140,8 @@ class Clusters:
         if values is None:
             return None
         if isinstance(values, Clusters):
+            if values.codes.size != rows:
+                raise UserError(f"{name!r} has clusters of {values.codes.size} rows and 'reward' has {rows} rows")
             return values
         array = np.asarray(values)
         if array.shape != (rows,):
@@ -146,13 +149,13 @@ class Clusters:
         refuse_masked(values, name)
         if array.dtype.kind in "iub":
             codes = np.ascontiguousarray(array).astype(np.int64, copy=False)
-            if rows < 2 or bool(np.all(codes[1:] >= codes[:-1])):
-                return Clusters(codes, None)
+            if rows < 2 or bool(np.all(codes[1:] >= codes[:-1])):  # ascending: needs no sort
+                return Clusters(codes, order=None)
         else:
             codes = _factorize(array, name)
         order = np.argsort(codes, kind="stable")
         if np.array_equal(order, np.arange(rows)):
-            return Clusters(codes, None)
+            return Clusters(codes, order=None)  # rows are in order already, and need not be copied
         return Clusters(codes, order)
 
     def at(self, rows: NDArray[Any]) -> Clusters:
@@ -165,7 +168,7 @@ class Clusters:
         return replace(clusters, again=self.again[rows])
 
     def together(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return ``values`` (n, ...) with rows reordered such that those of each cluster are consecutive."""
+        """Reorder the rows of ``values`` (n, ...) such that those of each cluster are consecutive."""
         if self.order is None:
             return values
         return values[self.order]
@@ -196,25 +199,24 @@ class Clusters:
         return self.back(numbers), k
 
     def back(self, together: NDArray[Any]) -> NDArray[Any]:
-        """Return values (n, ...) that :meth:`together` reordered in the original order of rows."""
+        """Return values (n, ...) to the original order of rows: the inverse of :meth:`together`."""
         if self.order is None:
             return together
-        rows = np.empty_like(together)
-        rows[self.order] = together
-        return rows
+        original = np.empty_like(together)
+        original[self.order] = together
+        return original
 
 
 def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
-    """Sum ``values`` (n,) over each cluster, in the order of the clusters' codes; without clusters return them."""
+    """Sum ``values`` (n,) over each cluster, in the order of :meth:`Clusters.together`; None: each row is a cluster."""
     if clusters is None:
         return values
-    together = clusters.together(clusters.codes)
-    starts = user_starts(together)
+    starts = user_starts(clusters.together(clusters.codes))
     return np.add.reduceat(clusters.together(values), starts)
 
 
 def _factorize(array: NDArray[Any], name: str) -> Ints:
-    """Return integer codes (n,) of ids that are floats, text or other objects.
+    """Return one integer code per distinct id, (n,), for ids that are floats, text or other objects.
 
     Raises:
         UserError: objects that are no ids, such as lists, or a missing id.
@@ -232,8 +234,8 @@ def _factorize(array: NDArray[Any], name: str) -> Ints:
                 f"column {name!r} must hold ids, numbers or text; it holds {type(array[0]).__name__}"
             ) from None
         codes = result.astype(np.int64)
-        missing = codes < 0
-        if array.dtype.kind in "OUT":
+        missing = codes < 0  # pandas' code of None and NaN
+        if array.dtype.kind in "OUT":  # objects and both of NumPy's types of text: an empty text is no id
             missing |= np.isin(codes, np.flatnonzero(np.asarray(ids, dtype=object) == ""))
     if missing.any():
         row = int(np.argmax(missing))

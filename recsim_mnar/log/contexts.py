@@ -96,11 +96,11 @@ class Observation(abc.ABC):
         Raises:
             UserError: a viewed item out of range, or, if ``counts_shown``, a recommended one.
         """
-        bandit, items = self._read(log, n_items)
+        bandit, items = self._decisions_and_items(log, n_items)
         begins = np.flatnonzero(user_begins(log["user"]))
-        lengths = np.diff(np.append(begins, len(bandit)))
+        lengths = np.diff(np.append(begins, len(bandit)))  # number of events of each user
         states = self.empty(len(begins), n_items)
-        decision_of_row = np.cumsum(bandit) - 1
+        decision_of_row = np.cumsum(bandit) - 1  # row of ``out`` for a bandit row of the log
         out = self.empty(int(bandit.sum()), n_items)
         # One event of every user per turn, as few calls with many users are faster than a call per event.
         for step in range(int(lengths.max(initial=0))):
@@ -115,7 +115,7 @@ class Observation(abc.ABC):
                 self.show(states, users[decides], items[rows[decides]], rewards)
         return out, states
 
-    def _read(self, log: Log, n_items: int) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
+    def _decisions_and_items(self, log: Log, n_items: int) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
         """Return the columns of a log that determine observations, after checking the items in use.
 
         Returns:
@@ -129,11 +129,11 @@ class Observation(abc.ABC):
         items = np.array(log["item"], np.int32)
         if self.counts_shown:
             items[bandit] = log["action"][bandit]
-        read = items
-        if not self.counts_shown:
-            read = items[~bandit]
-        if len(read) and (read.min() < 0 or read.max() >= n_items):
-            bad = int(read[(read < 0) | (read >= n_items)][0])
+            used = items
+        else:
+            used = items[~bandit]
+        if len(used) and (used.min() < 0 or used.max() >= n_items):
+            bad = int(used[(used < 0) | (used >= n_items)][0])
             raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
         return bandit, items
 
@@ -209,8 +209,9 @@ class ContextRule(Observation):
             most = min(1.001 / (1.0 - self.decay), COUNT_LIMIT)
         if not self.counts_shown:
             return gym.spaces.Box(0.0, most, (n_items,), np.float32)
+        # Views, recommendations and their rewards, n_items columns each; a reward may be any number.
         low, high = np.repeat([[0.0, 0.0, -_LARGEST], [most, most, _LARGEST]], n_items, axis=1).astype(np.float32)
-        return gym.spaces.Box(low, high, dtype=np.float32)  # a reward may be any number
+        return gym.spaces.Box(low, high, dtype=np.float32)
 
     def settings(self) -> Mapping[str, Any]:
         """Implement :meth:`Observation.settings`."""
@@ -223,22 +224,28 @@ class ContextRule(Observation):
         """Implement :meth:`Observation.observe`."""
         from recsim_mnar.log import _contexts_kernel
 
-        keeps_items = self.kind == "last"
-        _contexts_kernel.see_all(states, _plain(rows, np.int64), _plain(items, np.int32), self._factor, keeps_items)
+        keeps_items = self.kind == "last"  # rather than counts
+        _contexts_kernel.see_all(
+            states, _kernel_array(rows, np.int64), _kernel_array(items, np.int32), self._factor, keeps_items
+        )
 
     def show(self, states: NDArray[np.float32], rows: Any, actions: Any, rewards: Any) -> None:
         """Implement :meth:`Observation.show`; for the kind ``shown`` only."""
         from recsim_mnar.log import _contexts_kernel
 
-        showings = _plain(rows, np.int64), _plain(actions, np.int32), _plain(rewards, np.float32)
-        _contexts_kernel.show_all(states, *showings, self._factor)
+        recommendations = (
+            _kernel_array(rows, np.int64),
+            _kernel_array(actions, np.int32),
+            _kernel_array(rewards, np.float32),
+        )
+        _contexts_kernel.show_all(states, *recommendations, self._factor)
 
     def of(self, log: Log, n_items: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Implement :meth:`Observation.of`."""
         from recsim_mnar.log import _contexts_kernel
 
         n_items = whole_number(n_items, "n_items", 1)
-        bandit, items = self._read(log, n_items)
+        bandit, items = self._decisions_and_items(log, n_items)
         rewards = np.empty(0, np.float32)  # not read unless recommendations count
         if self.counts_shown:
             rewards = log["reward"].astype(np.float32)
@@ -251,7 +258,7 @@ class ContextRule(Observation):
             items,
             rewards,
             self._factor,
-            self.kind == "last",  # keeps
+            self.kind == "last",  # True: rows are the last items; False: counts
             self.counts_shown,
             self.empty(1, n_items)[0],  # scratch: the present user's context
             out,
@@ -290,20 +297,20 @@ def observation_of(given: Context, *, user_features: UserFeatures | None = None)
     """
     if isinstance(given, Observation):
         return given, user_features is not None
-    name, plus, more = str(given).partition("+")
-    sort, equals, text = name.partition("=")
+    name, plus, appended = str(given).partition("+")
+    kind, equals, text = name.partition("=")
     rule: Observation = NoEvents()
-    if sort != NoEvents.kind:
-        rule = ContextRule(sort)
-    if plus and (more != NoEvents.kind or sort == NoEvents.kind):
+    if kind != NoEvents.kind:
+        rule = ContextRule(kind)
+    if plus and (appended != NoEvents.kind or kind == NoEvents.kind):
         raise UserError(f"observation {given!r}: after + comes features, once, or nothing")
     if equals and not rule.settings():
-        raise UserError(f"observation {given!r}: {sort} takes no number")
-    if equals and sort == "last":
-        rule = ContextRule(sort, last=whole_number(_number(given, text, int), "observation's length", 1))
+        raise UserError(f"observation {given!r}: {kind} takes no number")
+    if equals and kind == "last":
+        rule = ContextRule(kind, last=whole_number(_number(given, text, int), "observation's length", 1))
     elif equals:
-        rule = ContextRule(sort, number_in(_number(given, text, float), "observation's decay", 0.0, 1.0))
-    if user_features is not None and not plus:
+        rule = ContextRule(kind, decay=number_in(_number(given, text, float), "observation's decay", 0.0, 1.0))
+    if user_features is not None and not plus:  # features replace the events; the name was only checked
         rule = NoEvents()
     return rule, bool(plus) or isinstance(rule, NoEvents)
 
@@ -380,7 +387,7 @@ def _number(given: Context, text: str, kind: Any) -> Any:
         raise UserError(f"observation {given!r}: {text!r} is not a valid number for it") from None
 
 
-def _plain(values: Any, kind: Any) -> NDArray[Any]:
+def _kernel_array(values: Any, kind: Any) -> NDArray[Any]:
     """Return values as a contiguous writable array of a type, the one kind for which kernels are compiled.
 
     They are copied only if they are not such an array already.

@@ -128,7 +128,12 @@ class Ratings:
 
 
 def split_folds(n: int, n_folds: int, seed: int) -> NDArray[np.int64]:
-    """Return the fold of each of n ratings, (n,), at random by the seed; sizes of folds differ by at most one.
+    """Draw the fold of each of n ratings, (n,), from 0 to n_folds - 1; sizes of folds differ by at most one.
+
+    Args:
+        n: number of ratings.
+        n_folds: number of folds.
+        seed: seed of the random order in which ratings are dealt to the folds.
 
     Raises:
         UserError: a fold would be without ratings.

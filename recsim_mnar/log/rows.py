@@ -38,11 +38,12 @@ def steps_within(users: ArrayLike) -> NDArray[np.int64]:
     """Return the position of each row among those of its user, (n,), from 0; a user's rows are consecutive."""
     user_column = np.asarray(users)
     starts = user_starts(user_column)
-    return np.arange(len(user_column)) - np.repeat(starts, np.diff(np.append(starts, len(user_column))))
+    n_rows = np.diff(np.append(starts, len(user_column)))  # by user
+    return np.arange(len(user_column)) - np.repeat(starts, n_rows)
 
 
 def consecutive(ids: NDArray[np.int64]) -> list[slice]:
-    """Return the longest slices of ids (n,) within which each id is the one before it plus 1."""
+    """Split ids (n,) into the longest slices within which each id is its predecessor plus 1."""
     edges = np.concatenate([[0], np.flatnonzero(np.diff(ids) != 1) + 1, [len(ids)]]).tolist()
     return [slice(first, last) for first, last in itertools.pairwise(edges) if last > first]
 

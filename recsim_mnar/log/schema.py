@@ -57,16 +57,16 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == dtype:
         return np.ascontiguousarray(array)
-    kind = "numbers"
+    required = "numbers"
     if dtype.kind == "i":
-        kind = "whole numbers"
+        required = "whole numbers"
     refusal = UserError(
-        f"{name} must hold {kind} ({dtype}), it holds {array.dtype}; number or convert the values first"
+        f"{name} must hold {required} ({dtype}), it holds {array.dtype}; number or convert the values first"
     )
-    if array.dtype.kind in "cmM":
+    if array.dtype.kind in "cmM":  # complex numbers, durations and dates, which NumPy would convert
         raise refusal
     try:
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore"):  # NaN as an integer: refused below
             typed = np.ascontiguousarray(array, dtype=dtype)
     except (TypeError, ValueError, OverflowError):
         raise refusal from None
@@ -91,8 +91,8 @@ def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
     import pyarrow.compute as pc
 
     names = pa.array(EVENTS)
-    named = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
-    if named and not values.null_count:  # a dictionary: look up each of its names once, not each row
+    has_dictionary = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
+    if has_dictionary and not values.null_count:  # look up each name of the dictionary once, not each row
         codes = []
         for chunk in values.chunks:
             code_of_name = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)

@@ -121,6 +121,7 @@ class Log:
         object.__setattr__(self, "columns", FixedColumns({**ordered, **arrays}))
 
     def __repr__(self) -> str:
+        """Return the log's size, mean reward, world and policy in a line."""
         n_shown = int(self.is_bandit.sum())
         recommended = f"{n_shown:,} recommendations"
         if n_shown:
@@ -128,9 +129,9 @@ class Log:
         users = np.unique(self.columns["user"]).size
         parts = [f"{len(self):,} rows", f"{users:,} users", recommended, f"{len(self) - n_shown:,} views"]
         for key in ("world", "policy"):
-            made = self.provenance.get(key)
-            if isinstance(made, dict) and made.get("name", "") != "":
-                parts.append(f"{key} {made['name']}")
+            description = self.provenance.get(key)
+            if isinstance(description, dict) and description.get("name", "") != "":
+                parts.append(f"{key} {description['name']}")
         return f"Log({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
@@ -274,8 +275,8 @@ class Log:
         first = np.zeros(len(user[:1]), np.bool_)  # the first row, if any, has none before it to compare with
         descends = np.concatenate([first, user[1:] < user[:-1]])
         check(descends, "user", "is out of order: sort the rows by (user, step)")
-        stuck = np.concatenate([first, (user[1:] == user[:-1]) & (step[1:] <= step[:-1])])
-        check(stuck, "step", "is out of order: a user's steps must increase")
+        does_not_ascend = np.concatenate([first, (user[1:] == user[:-1]) & (step[1:] <= step[:-1])])
+        check(does_not_ascend, "step", "is out of order: a user's steps must increase")
         check(~np.isfinite(c["time"]), "time", "must be a finite number")
         limit = int(np.iinfo(np.int32).max)
         if n_items is not None:
@@ -365,12 +366,12 @@ class Log:
         write_stream(path_of(path), [self.columns], {}, "csv")
 
 
-def stated_items(provenance: Any, met: int) -> int:
+def stated_items(provenance: Any, n_in_rows: int) -> int:
     """Return the number of items of the world in a log's provenance; without a valid one, the number in the rows.
 
     Args:
         provenance: provenance of the log, which may be any JSON.
-        met: smallest number of items that the rows allow, their largest item plus 1.
+        n_in_rows: smallest number of items that the rows allow, their largest item plus 1.
 
     Raises:
         UserError: the rows have an item beyond the number in the provenance.
@@ -378,13 +379,13 @@ def stated_items(provenance: Any, met: int) -> int:
     try:
         stated = provenance["world"]["params"]["n_items"]
     except (KeyError, TypeError):
-        return met
+        return n_in_rows
     if not isinstance(stated, int) or not 0 < stated < 1 << 31:
-        return met
-    if stated < met:
+        return n_in_rows
+    if stated < n_in_rows:
         raise UserError(
-            f"the log has item {met - 1}, and says that its world has items 0..{stated - 1}: the file is damaged, or "
-            "what it says of itself is of another log"
+            f"the log has item {n_in_rows - 1}, and says that its world has items 0..{stated - 1}: "
+            "the file is damaged, or what it says of itself is of another log"
         )
     return stated
 
@@ -417,7 +418,7 @@ def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes
             array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
         elif column is not None and column.null is not None:
             is_null = values == column.null
-            if column.dtype.kind == "f":
+            if column.dtype.kind == "f":  # NaN, which equals nothing
                 is_null = np.isnan(values)
             array = pa.array(values, mask=is_null)
         else:
@@ -609,12 +610,12 @@ def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
         if n_pending < rows:
             continue
         any_full = True
-        together = {name: np.concatenate([piece[name] for piece in pending]) for name in block}
-        full = n_pending // rows * rows
-        for first in range(0, full, rows):
-            yield {name: values[first : first + rows] for name, values in together.items()}
-        pending = [{name: values[full:].copy() for name, values in together.items()}]  # copies: rows can be freed
-        n_pending -= full
+        columns = {name: np.concatenate([piece[name] for piece in pending]) for name in block}
+        n_full = n_pending // rows * rows  # number of rows in full pieces
+        for first in range(0, n_full, rows):
+            yield {name: values[first : first + rows] for name, values in columns.items()}
+        pending = [{name: values[n_full:].copy() for name, values in columns.items()}]  # copies: rows can be freed
+        n_pending -= n_full
     if n_pending or not any_full:
         yield {name: np.concatenate([piece[name] for piece in pending]) for name in pending[0]}
 

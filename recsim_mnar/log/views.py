@@ -38,9 +38,9 @@ class Views:
     def of(cls, log: Log) -> Views:
         """Collect the views of a log."""
         rows = np.flatnonzero(log["event"] == schema.ORGANIC)
-        owner = log["user"][rows]
-        new = user_starts(owner)
-        return cls(owner[new], np.append(new, len(rows)), log["item"][rows], rows)
+        user = log["user"][rows]
+        starts = user_starts(user)
+        return cls(user[starts], np.append(starts, len(rows)), log["item"][rows], rows)
 
     def owners(self) -> Ints:
         """Return the index in ``users`` of each view's user, (V,)."""
@@ -67,7 +67,7 @@ def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int3
     organic = log["event"] == schema.ORGANIC
     users = log["user"]
     items = log["item"]
-    if not organic.all():
+    if not organic.all():  # a log of views alone is not copied
         users = users[organic]
         items = items[organic]
     _check_items(items, n_items, len(items))
@@ -83,9 +83,10 @@ def times_viewed(log: Log, n_items: int) -> Ints:
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
         items = block["item"][block["event"] == schema.ORGANIC]
-        _check_items(items, n_items, 1)  # a block may be without views
+        _check_items(items, n_items, n_views=1)  # a single block may be without views
         counts += np.bincount(items, minlength=n_items)
-    _check_items(counts[:0], n_items, int(counts.sum()))  # the whole log may not
+    no_items = counts[:0]  # all were checked by block; only their number is left to check
+    _check_items(no_items, n_items, n_views=int(counts.sum()))
     return counts
 
 
@@ -120,9 +121,9 @@ def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     from scipy import sparse
 
     users, items = views_of(log, n_items)
-    new = user_begins(users)
-    row = np.cumsum(new, dtype=np.int32) - np.int32(1)
-    ids = users[new]
+    begins = user_begins(users)
+    row = np.cumsum(begins, dtype=np.int32) - np.int32(1)
+    ids = users[begins]
     if np.any(ids[1:] < ids[:-1]):
         raise UserError("the log's rows are out of order: sort them by (user, step)")
     counts = sparse.csr_array((np.ones(len(items), np.int32), (row, items)), shape=(len(ids), n_items), dtype=np.int32)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from recsim_mnar.answers.records import segment_label
 from recsim_mnar.answers.sentence import Amounts, Record, Sentence, is_of_slates, label, sentence_of
-from recsim_mnar.datasets.tool_logs import ToolLog, opened
+from recsim_mnar.datasets.tool_logs import ToolLog, open_tool_log
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
@@ -246,7 +246,7 @@ def answer_question(
         reading = replace(reading, columns={**reading.columns, "user": cluster})
     second = None if metrics is None else path_of(metrics)
     files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
-    with opened(
+    with open_tool_log(
         path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
     ) as tool:
         if tool is not None:
@@ -323,7 +323,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
     """Estimate from a tool's log; without targets, the policies in it are compared with the logging policy.
 
     Args:
-        tool: log opened by :func:`recsim_mnar.datasets.tool_logs.opened`.
+        tool: log opened by :func:`recsim_mnar.datasets.tool_logs.open_tool_log`.
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the log.
         gather: function that reads parts in parallel; None to read them one after another.

@@ -150,7 +150,7 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     if train is None:
         training = Log({})
     else:
-        training = FiledLog.or_whole(train)
+        training = FiledLog.open_or_read(train)
     blocks = LogBlocks.open(log)
     if blocks is None:
         return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)

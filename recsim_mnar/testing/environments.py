@@ -71,20 +71,22 @@ def check_registered(env_id: str) -> tuple[list[Breach], int]:
     except (gym.error.Error, ImportError) as error:
         raise UserError(f"{env_id!r}: {error}") from None
 
-    def single(_: Any) -> None:
+    def check_single(_: Any) -> None:
+        """Run Gymnasium's check, which raises an error for an environment that breaks the interface."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings are advice; what breaks the interface raises an error
             check_env(env.unwrapped, skip_render_check=True)
 
     def make_vector(mode: AutoresetMode | None = None) -> VectorEnv:
+        """Make the vector environment in a mode; None for its default."""
         options: dict[str, Any] = {}
         if mode is not None:
             options["autoreset_mode"] = mode
         return gym.make_vec(env_id, _LANES, vectorization_mode="vector_entry_point", **options)
 
-    rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", single)}
+    rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", check_single)}
     if env.spec is not None and env.spec.vector_entry_point is not None:
-        modes = _modes_of(make_vector)
+        modes = _accepted_modes(make_vector)
 
         def make_in(mode: AutoresetMode) -> VectorEnv:
             if len(modes) == 1:  # it may take no argument autoreset_mode
@@ -118,10 +120,10 @@ def lane_rules(
         """Make the rule of one mode."""
 
         def finds(_: Any) -> Reasons:
-            yield from _spaces(make_vector(mode), mode)
-            yield from _copies(make_vector(mode), make_vector(mode), mode, seed)
+            yield from _space_faults(make_vector(mode), mode)
+            yield from _copy_differences(make_vector(mode), make_vector(mode), mode, seed)
             env = make_vector(mode)
-            yield from _lanes(env, [make_single() for _ in range(env.num_envs)], mode, steps, seed)
+            yield from _lane_differences(env, [make_single() for _ in range(env.num_envs)], mode, steps, seed)
             env.close()
 
         fix = "let every lane do what a single environment of its seed does, and hand out new arrays"
@@ -130,7 +132,7 @@ def lane_rules(
     return {rule.name: rule for rule in map(rule_of, modes)}
 
 
-def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
+def _space_faults(env: VectorEnv, mode: AutoresetMode) -> Reasons:
     """Yield what is wrong with a vector environment's stated mode of automatic resets and its spaces."""
     stated = env.metadata.get("autoreset_mode")
     if stated is not mode:
@@ -141,7 +143,7 @@ def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
             yield f"{name} is not the batch of {env.num_envs} single_{name}"
 
 
-def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
+def _copy_differences(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
     """Yield differences between two environments with the same seed and actions, and arrays that a step changed later.
 
     Also check the types and shapes of what a step returns.
@@ -157,30 +159,30 @@ def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int)
     first.action_space.seed(seed)
     returned = []  # each observation as it was returned, and a copy of it made at once
     for k in range(30):
-        if not _alike(observed, other_observed):
+        if not _equal(observed, other_observed):
             yield f"two copies with seed {seed} differ at step {k}"
         returned.append((observed, copy.deepcopy(observed)))
         actions = first.action_space.sample()
         observed, *results, _ = first.step(actions)
         other_observed, *other_results, _ = second.step(actions)
-        for (name, kind), values, other in zip(_RESULTS.items(), results, other_results, strict=True):
+        for (name, dtype), values, other in zip(_RESULTS.items(), results, other_results, strict=True):
             if not np.array_equal(values, other):
                 yield f"{name} of two copies differ at step {k}"
-            if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, kind):
+            if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, dtype):
                 yield f"{name} must have shape ({first.num_envs},), got {values.shape} of {values.dtype}"
         if observed not in first.observation_space:
             yield f"the observation of step {k} is outside observation_space"
         _, terminated, truncated = results
-        over = terminated | truncated
-        if mode is AutoresetMode.DISABLED and over.any():
-            observed, _ = first.reset(options={"reset_mask": over})
-            other_observed, _ = second.reset(options={"reset_mask": over.copy()})
+        has_ended = terminated | truncated  # by lane
+        if mode is AutoresetMode.DISABLED and has_ended.any():
+            observed, _ = first.reset(options={"reset_mask": has_ended})
+            other_observed, _ = second.reset(options={"reset_mask": has_ended.copy()})
     for k, (array, before) in enumerate(returned):
-        if not _alike(array, before):
+        if not _equal(array, before):
             yield f"the observation of step {k} was changed later: a buffer is used twice"
 
 
-def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Reasons:
+def _lane_differences(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Reasons:
     """Yield differences between the lanes of a vector environment and single environments with the same actions.
 
     Args:
@@ -201,7 +203,7 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
             info = lane_info(infos, lane)
         observed = list(gym.vector.utils.iterate(env.observation_space, observations))
         observation, info_of_single = of_single
-        return _same(observed[lane], observation, info, info_of_single, where)
+        return _differences(observed[lane], observation, info, info_of_single, where)
 
     for lane, single in enumerate(singles):
         yield from same(lane, single.reset(seed=seeds[lane]), f"lane {lane} at reset")
@@ -225,18 +227,18 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
                 # The lane has begun a new episode; its info has the last observation and info of the old one.
                 final = of_lane.pop("final_obs")
                 final_info = of_lane.pop("final_info")
-                yield from _same(final, observation, final_info, info, f"{where}, final")
+                yield from _differences(final, observation, final_info, info, f"{where}, final")
                 observation, info = single.reset()
             yield from same(lane, (observation, info), where, of_lane)
-        over = terminated | truncated
-        resets_next = over & ~resets_next & (mode is AutoresetMode.NEXT_STEP)
-        if mode is AutoresetMode.DISABLED and over.any():
-            observations, infos = env.reset(options={"reset_mask": over})
-            for lane in np.flatnonzero(over).tolist():
+        has_ended = terminated | truncated
+        resets_next = has_ended & ~resets_next & (mode is AutoresetMode.NEXT_STEP)
+        if mode is AutoresetMode.DISABLED and has_ended.any():
+            observations, infos = env.reset(options={"reset_mask": has_ended})
+            for lane in np.flatnonzero(has_ended).tolist():
                 yield from same(lane, singles[lane].reset(), f"lane {lane}, masked reset")
 
 
-def _same(observed: Any, expected: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:
+def _differences(observed: Any, expected: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:
     """Yield differences between a lane and its single environment.
 
     Args:
@@ -246,7 +248,7 @@ def _same(observed: Any, expected: Any, of_lane: Info, of_single: Info, where: s
         of_single: the single environment's info.
         where: lane and step, for messages.
     """
-    if not _alike(observed, expected):
+    if not _equal(observed, expected):
         yield f"{where}: observations differ"
     # A vector environment may leave out keys of empty sequences.
     lane, single = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (of_lane, of_single))
@@ -254,20 +256,20 @@ def _same(observed: Any, expected: Any, of_lane: Info, of_single: Info, where: s
         yield f"{where}: info has {sorted(lane)}, the single environment's {sorted(single)}"
         return
     for key, value in single.items():
-        if not _alike(lane[key], value):
+        if not _equal(lane[key], value):
             yield f"{where}: info[{key!r}] is {lane[key]!r}, the single environment's {value!r}"
 
 
-def _alike(a: Any, b: Any) -> bool:
-    """Return whether two values are equal: arrays, or dictionaries, lists and tuples of such values."""
+def _equal(a: Any, b: Any) -> bool:
+    """Return True if two values are equal: arrays, or dictionaries, lists and tuples of such values."""
     if isinstance(b, dict):
-        return set(a) == set(b) and all(_alike(a[key], b[key]) for key in b)
+        return set(a) == set(b) and all(_equal(a[key], b[key]) for key in b)
     if isinstance(b, (tuple, list)):
-        return len(a) == len(b) and all(_alike(x, y) for x, y in zip(a, b, strict=True))
+        return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))
 
 
-def _modes_of(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
+def _accepted_modes(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
     """Return the modes of automatic resets that a vector environment accepts, or its only one.
 
     Args:

@@ -144,7 +144,7 @@ def as_estimate(case: EstimatorCase) -> Reasons:
     Clipped weights bias the estimate downwards, and their interval includes that bias.
     """
     rows = _rows()
-    used = case.scores(rows).used
+    used = case.scores(rows).used  # weights in place of target / propensity; None if these are used
     estimate = estimate_value(rows.reward, rows.propensity, rows.target, estimator=case.name, **case.parameters)
     included = estimate.value
     which = "value"
@@ -175,7 +175,7 @@ def _rows(*, on_policy: bool = False, least: float = 0.0, order: int = 7) -> Row
         least: number added to all rewards, which are 0 and 1 without it.
         order: address of the random order; other numbers give the same rows in another order.
     """
-    counts = np.stack([_LOGGING * (1.0 - _MEANS), _LOGGING * _MEANS], axis=1) * _ROWS
+    counts = np.stack([_LOGGING * (1.0 - _MEANS), _LOGGING * _MEANS], axis=1) * _ROWS  # by action and reward 0 or 1
     cell = np.repeat(np.arange(counts.size), counts.round().astype(np.int64).ravel())  # 2 action + reward
     shuffled = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, order, np.arange(_ROWS)))
     action, reward = np.divmod(cell[shuffled], 2)

@@ -96,13 +96,13 @@ def _fit_of(spec: str, kind: Any) -> Callable[..., Any] | None:
     if issubclass(kind, (Policy, Learner)):
         return registry.learner(spec).fit
     if callable(getattr(kind, "fit", None)):
-        return lambda log, **given: as_learner(kind()).fit(log, **given)
+        return lambda log, **options: as_learner(kind()).fit(log, **options)
     if not callable(getattr(kind, "act", None)):
         return None
     size = {}
     if binds(kind, (), {"n_items": N_ITEMS}):  # its constructor takes the number of items
         size = {"n_items": N_ITEMS}
-    return lambda log, **given: kind(**size)
+    return lambda log, **options: kind(**size)
 
 
 def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
@@ -114,6 +114,7 @@ def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
     """
 
     def make() -> Any:
+        """Make a new policy, always an equal one."""
         return fit(training_log(), n_items=N_ITEMS, seed=0)
 
     kind = "policy"
@@ -128,7 +129,7 @@ def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
     breaches += policies.check_policy(make)
     remarks = []
     if not getattr(make(), "replayable", True):
-        remarks.append(f"It draws from its own generator: {len(policies.OF_TWINS)} of the rules are skipped.")
+        remarks.append(f"It draws from its own generator: {len(policies.TWO_OBJECT_RULES)} of the rules are skipped.")
     return Checked(kind, n_rules, breaches, tuple(remarks))
 
 
@@ -179,10 +180,10 @@ class LearnerCase:
     def probabilities(self, policy: Policy) -> Floats:
         """Return a policy's probabilities (n_users, n_items) for users with a few views, checked."""
         case = PolicyCase(lambda: policy)
-        return case.checked(case.begun())
+        return case.checked_probabilities(case.policy_after_views())
 
-    def copes(self, log: Log) -> None:
-        """Fit a policy on this log, and raise an error if it is invalid; the learner may raise UserError instead."""
+    def check_fit(self, log: Log) -> None:
+        """Fit a policy on a log, and raise UserError if the policy is invalid; the learner may refuse the log."""
         try:
             policy = self.fit(log)
         except UserError:
@@ -208,7 +209,7 @@ def training_log(seed: int = 1, n_items: int = N_ITEMS) -> Log:
         a log with new arrays, so that a learner that writes in them changes no other log.
     """
     log = _simulated(seed, n_items)
-    return log.select(np.arange(len(log)))
+    return log.select(np.arange(len(log)))  # a copy: the cached log must not change
 
 
 @functools.cache
@@ -262,11 +263,11 @@ def a_policy_per_fit(case: LearnerCase) -> Reasons:
 @rule(LEARNER_RULES, "take n_items as it is given, and let items that the log never shows have a probability")
 def all_items(case: LearnerCase) -> None:
     """Check that a log with half of the items gives a valid policy of all items."""
-    case.copes(training_log(1, N_ITEMS // 2))
+    case.check_fit(training_log(1, N_ITEMS // 2))
 
 
 @rule(LEARNER_RULES, "say in a UserError what the log lacks, or do without it")
 def nothing_earned(case: LearnerCase) -> None:
     """Check that a log without rewards gives a valid policy, or a UserError."""
     log = training_log()
-    case.copes(log.with_column("reward", np.where(log.is_bandit, 0.0, log["reward"])))
+    case.check_fit(log.with_column("reward", np.where(log.is_bandit, 0.0, log["reward"])))

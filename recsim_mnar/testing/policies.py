@@ -36,7 +36,7 @@ _DECISIONS = 50
 """Number of decisions per user in which the statements of propensities are compared."""
 _ORDERS = 5
 """Number of decisions per user that are compared between two orders of users."""
-_SURE = 1e-4
+_FALSE_ALARM = 1e-4
 """Probability that a correct policy fails the test of frequencies for one user."""
 DRAWS = 40_000
 """Number of decisions per user in the test of frequencies.
@@ -49,10 +49,10 @@ _DISTANCES = np.array([0, 1, 1_000, 1_024, 10**6, 2**31, 2**32])
 """Distances of user ids from the first: a policy that takes ids modulo 1,000, or in 32 bits, confuses some of them."""
 _BELOW_ONE = 1.0 - 2e-8
 """A uniform that float32 rounds to 1, and that cumulative sums in float32 need not reach."""
-_BYTE = 256
+_BYTE_OVERFLOW = 256
 """Number of views of an item at which an 8-bit count starts again at 0."""
-_MANY = 2_000
-"""Number of views of an item at which exp() of the count overflows."""
+_EXP_OVERFLOW = 2_000
+"""Number of views of an item at which exp() of the count overflows, which it does from 710 on in float64."""
 
 RULES: Rules = {}
 
@@ -91,7 +91,7 @@ class PolicyCase:
         n_draws: number of decisions per user in the test of frequencies.
         tolerance: largest difference between two values of the same propensity; 0 requires equality to the last bit.
         count: function of (policy, user, uniforms, counts) that adds the actions of one user's decisions to the counts;
-            None for :meth:`_count`.
+            None for :meth:`_counter_of`.
     """
 
     make_policy: Callable[[], Any]
@@ -111,6 +111,7 @@ class PolicyCase:
         consecutive = np.arange(self.n_users)
         if self.first_user == 0:
             return consecutive
+        # Users beyond the listed distances follow the last of these one by one.
         distances = np.concatenate([_DISTANCES, _DISTANCES[-1] + 1 + consecutive])
         return self.first_user + distances[: self.n_users]
 
@@ -118,17 +119,17 @@ class PolicyCase:
         """Return the rules that apply; those that compare two objects are only for replayable policies."""
         if first_breach(RULES["door"], self) is not None or self.policy().replayable:
             return RULES
-        return {name: rule for name, rule in RULES.items() if name not in OF_TWINS}
+        return {name: rule for name, rule in RULES.items() if name not in TWO_OBJECT_RULES}
 
     @property
-    def agrees(self) -> bool:
+    def is_consistent(self) -> bool:
         """True if the policy keeps ``propensities_agree``.
 
         If it does not, other rules skip this comparison, because they would only report the same fault again.
         """
         return first_breach(RULES["propensities_agree"], self) is None
 
-    def who(self, j: int) -> str:
+    def describe_user(self, j: int) -> str:
         """Describe user number j for messages."""
         return f"the user of {j} views"
 
@@ -136,7 +137,7 @@ class PolicyCase:
         """Make a new policy."""
         return as_policy(self.make_policy())
 
-    def begun(self, order: NDArray[np.int64] | None = None) -> Policy:
+    def policy_after_views(self, order: NDArray[np.int64] | None = None) -> Policy:
         """Make a new policy that has observed all views.
 
         Args:
@@ -145,15 +146,15 @@ class PolicyCase:
         policy = self.policy()
         if order is None:
             order = np.arange(self.n_users)
-        self.show(policy, order)
+        self.show_views(policy, order)
         return policy
 
-    def show(self, policy: Policy, which: NDArray[np.int64]) -> None:
+    def show_views(self, policy: Policy, which: NDArray[np.int64]) -> None:
         """Reset users number ``which`` in a policy, and let it observe their views in one call."""
         policy.reset(self.users[which])
-        policy.observe(*self.events(policy.n_items, which))
+        policy.observe(*self.views_of(policy.n_items, which))
 
-    def events(self, n_items: int, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    def views_of(self, n_items: int, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
         """Return the views of users number ``which``.
 
         Returns:
@@ -173,11 +174,11 @@ class PolicyCase:
         """Return the uniforms (n_users,) of one decision of every user."""
         return rng.policy_uniforms(SEED, self.users, decision)
 
-    def checked(self, policy: Policy) -> Floats:
+    def checked_probabilities(self, policy: Policy) -> Floats:
         """Return the users' probabilities (n_users, n_items), checked."""
         return checked_distribution(policy, policy.probabilities(self.users), policy.n_items, n=self.n_users)
 
-    def agreement(self, policy: Policy, uniforms: Floats, when: str = "") -> Reasons:
+    def disagreements(self, policy: Policy, uniforms: Floats, when: str = "") -> Reasons:
         """Yield where ``act``, ``propensity_of`` and ``probabilities`` differ in one decision of every user.
 
         Args:
@@ -194,10 +195,10 @@ class PolicyCase:
             "probabilities": (p, max(self.tolerance, 1e-12)),
         }
         for method, (other, tolerance) in statements.items():
-            for why in AGREEMENT.finds(self.who, actions, stated, method, other, tolerance) or ():
+            for why in AGREEMENT.finds(self.describe_user, actions, stated, method, other, tolerance) or ():
                 yield when + why
 
-    def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Reasons:
+    def decision_differences(self, j: int, one: Any, other: Any, when: str, than: str) -> Reasons:
         """Yield how two decisions for user number j differ.
 
         Args:
@@ -210,12 +211,12 @@ class PolicyCase:
         action, propensity = one
         other_action, other_propensity = other
         if action != other_action:
-            yield f"{when}, {self.who(j)} gets item {action:.0f}, {than} item {other_action}"
+            yield f"{when}, {self.describe_user(j)} gets item {action:.0f}, {than} item {other_action}"
         if far(propensity, other_propensity, self.tolerance):
             answer = f"{number(propensity)}, {than} {number(other_propensity)}"
-            yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {answer}"
+            yield f"{when}, the propensity of item {action:.0f} for {self.describe_user(j)} is {answer}"
 
-    def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
+    def probability_differences(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
         """Yield where two tables of probabilities differ.
 
         Args:
@@ -228,9 +229,12 @@ class PolicyCase:
         for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
             p = number(float(one[j, item]))
             other_p = number(float(other[j, item]))
-            yield f"the probability of item {item} for {self.who(first + j)} is {p} {what}, and {other_p} {than}"
+            user = self.describe_user(first + j)
+            yield f"the probability of item {item} for {user} is {p} {what}, and {other_p} {than}"
 
-    def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Reasons:
+    def differences_when_alone(
+        self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool
+    ) -> Reasons:
         """Yield where users who are handled one by one, an event per call, differ from all users in the same calls.
 
         Args:
@@ -239,29 +243,29 @@ class PolicyCase:
             than: circumstances of users together.
             acting: let a user alone decide after each event as well, which must change no later decision.
         """
-        together = self.policy()
-        alone = self.policy()
-        views = example_views(self.n_users, together.n_items)
+        policy_of_all = self.policy()
+        policy_of_one = self.policy()
+        views = example_views(self.n_users, policy_of_all.n_items)
         u = self.uniforms()
-        together.reset(self.users)
-        show(together, *self.events(together.n_items, np.arange(self.n_users)))
-        actions, stated = self.act(together, self.users, u)
-        self.checked(together)
-        scores = together.scores(self.users)
+        policy_of_all.reset(self.users)
+        show(policy_of_all, *self.views_of(policy_of_all.n_items, np.arange(self.n_users)))
+        actions, stated = self.act(policy_of_all, self.users, u)
+        self.checked_probabilities(policy_of_all)
+        scores = policy_of_all.scores(self.users)
         for j in range(self.n_users):
             user = self.users[j : j + 1]
             uniform = u[j : j + 1]
-            alone.reset(user)
+            policy_of_one.reset(user)
             for item in views[j]:
-                show(alone, user, np.array([item], np.int32))
+                show(policy_of_one, user, np.array([item], np.int32))
                 if acting:
-                    self.act(alone, user, uniform)
-            decision = np.ravel(self.act(alone, user, uniform))
-            yield from self.same_answer(j, decision, (actions[j], stated[j]), when, than)
-            if far(alone.scores(user)[0], scores[j], self.tolerance).any():
-                yield f"{when}, scores() of {self.who(j)} are others than {than}"
+                    self.act(policy_of_one, user, uniform)
+            decision = np.ravel(self.act(policy_of_one, user, uniform))
+            yield from self.decision_differences(j, decision, (actions[j], stated[j]), when, than)
+            if far(policy_of_one.scores(user)[0], scores[j], self.tolerance).any():
+                yield f"{when}, scores() of {self.describe_user(j)} are others than {than}"
 
-    def _count(self, j: int) -> Callable[[Policy, Ints, Floats, Floats], None]:
+    def _counter_of(self, j: int) -> Callable[[Policy, Ints, Floats, Floats], None]:
         """Return a function that adds the actions of many decisions of user number j to counts.
 
         For speed many decisions are made in one call. A policy that takes a user only once per call acts for many users
@@ -303,56 +307,58 @@ def door(case: PolicyCase) -> None:
 @rule(RULES, "return (n, n_items) probabilities whose rows sum to 1")
 def distributions(case: PolicyCase) -> None:
     """Check that ``probabilities`` are (n, n_items), none negative, with rows that sum to 1."""
-    case.checked(case.begun())
+    case.checked_probabilities(case.policy_after_views())
 
 
 @rule(RULES, AGREEMENT.fix)
 def propensities_agree(case: PolicyCase) -> Reasons:
     """Check that the propensities of ``act`` equal those of ``propensity_of`` and ``probabilities``."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     for decision in range(_DECISIONS):
-        yield from case.agreement(policy, case.uniforms(decision))
-    yield from case.agreement(policy, np.full(case.n_users, _BELOW_ONE), f"at the uniform {_BELOW_ONE}, ")
+        yield from case.disagreements(policy, case.uniforms(decision))
+    yield from case.disagreements(policy, np.full(case.n_users, _BELOW_ONE), f"at the uniform {_BELOW_ONE}, ")
+    # act() shows the recommended items alone: compare the propensities of all the others, too.
     p = policy.probabilities(case.users)
     propensities = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
     for j, item in np.argwhere(far(np.transpose(propensities), p, max(case.tolerance, 1e-12))).tolist():
         propensity = number(propensities[item][j])
-        stated = f"propensity_of() says {propensity} of item {item} for {case.who(j)}"
+        stated = f"propensity_of() says {propensity} of item {item} for {case.describe_user(j)}"
         yield f"{stated}, probabilities() says {number(p[j, item])}"
 
 
 @rule(RULES, "take off the largest exponent before exp(), and count in int64 or float64")
 def long_histories(case: PolicyCase) -> Reasons:
     """Check that after thousands of views of an item the probabilities are distributions, and no count overflows."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     user = case.users[:1]
-    views = np.zeros(_MANY, np.int32)
+    views = np.zeros(_EXP_OVERFLOW, np.int32)
     new = policy.probabilities(user)
 
     def after_views(n: int) -> Floats:
         """Return the first user's probabilities, (1, n_items), after n more views of item 0."""
         policy.observe(np.repeat(user, n), views[:n])
-        return case.checked(policy)[:1]
+        return case.checked_probabilities(policy)[:1]
 
-    before_overflow = after_views(_BYTE - 1)
+    before_overflow = after_views(_BYTE_OVERFLOW - 1)
     after_overflow = after_views(1)
     if far(before_overflow, new, 1e-9).any() and not far(after_overflow, new, 1e-9).any():
-        yield f"after {_BYTE} views of one item a user is as new, after {_BYTE - 1} not: a count began again"
-    after_views(_MANY)
-    if case.agrees:
-        yield from case.agreement(policy, case.uniforms(), f"after {_BYTE + _MANY:,} views, ")
+        n = _BYTE_OVERFLOW
+        yield f"after {n} views of one item a user is as new, after {n - 1} not: a count began again"
+    after_views(_EXP_OVERFLOW)
+    if case.is_consistent:
+        yield from case.disagreements(policy, case.uniforms(), f"after {_BYTE_OVERFLOW + _EXP_OVERFLOW:,} views, ")
 
 
 @rule(RULES, REPETITION.fix)
 def acting_changes_nothing(case: PolicyCase) -> Reasons:
     """Check that the same uniforms give the same actions twice, and leave probabilities unchanged."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     u = case.uniforms()
     before = policy.probabilities(case.users)
     first, _ = case.act(policy, case.users, u)
     again, _ = case.act(policy, case.users, u)
-    yield from REPETITION.finds(case.who, u, first, again) or ()
-    yield from case.same(before, policy.probabilities(case.users), "before act()", "after it")
+    yield from REPETITION.finds(case.describe_user, u, first, again) or ()
+    yield from case.probability_differences(before, policy.probabilities(case.users), "before act()", "after it")
 
 
 @rule(RULES, "copy an array before you write in it")
@@ -372,41 +378,44 @@ def inputs_are_left_alone(case: PolicyCase) -> None:
 @rule(RULES, "compute each user's answer from that user's own state")
 def one_user_at_a_time(case: PolicyCase) -> Reasons:
     """Check that users alone get the actions, propensities and scores that they get together."""
-    return case.alone(lambda policy, users, items: policy.observe(users, items), "alone", "among others", acting=True)
+    return case.differences_when_alone(
+        lambda policy, users, items: policy.observe(users, items), "alone", "among others", acting=True
+    )
 
 
 @rule(RULES, "compute each user's answer from that user's own state")
 def order_within_a_batch(case: PolicyCase) -> Reasons:
     """Check that the order of users in a call of ``observe`` or ``act`` changes no answer."""
     order = np.roll(np.arange(case.n_users)[::-1], 2)  # no user keeps the first place or the user before
-    policy = case.begun()
-    other = case.begun(order)
+    policy = case.policy_after_views()
+    other = case.policy_after_views(order)
     for turn in range(_ORDERS):
         u = case.uniforms(turn)
         actions, stated = case.act(policy, case.users, u)
         for acting, when in ((policy, "asked in another order"), (other, "observed in another order")):
             reordered = case.act(acting, case.users[order], u[order])
             for j, action, propensity in zip(order.tolist(), *reordered, strict=True):
-                yield from case.same_answer(j, (action, propensity), (actions[j], stated[j]), when, "before")
+                yield from case.decision_differences(j, (action, propensity), (actions[j], stated[j]), when, "before")
 
 
 @rule(RULES, "omit batches_decisions")
 def runs_of_decisions(case: PolicyCase) -> Reasons:
     """Check that with ``batches_decisions`` several decisions of a user in one call equal those in separate calls."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     if not policy.batches_decisions:
         return
     if learning_of(policy) != "nothing":
         yield "it states batches_decisions and learns: between two decisions comes an outcome"
     n_decisions = 1 + np.arange(case.n_users) % 4  # by user
-    user_of = np.repeat(np.arange(case.n_users), n_decisions)
+    user_of_decision = np.repeat(np.arange(case.n_users), n_decisions)
     decision_numbers = np.concatenate([np.arange(n) for n in n_decisions])
-    u = rng.policy_uniforms(SEED, case.users[user_of], decision_numbers)
-    actions, stated = case.act(policy, case.users[user_of], u)
-    for k, j in enumerate(user_of.tolist()):
+    users = case.users[user_of_decision]
+    u = rng.policy_uniforms(SEED, users, decision_numbers)
+    actions, stated = case.act(policy, users, u)
+    for k, j in enumerate(user_of_decision.tolist()):
         single = np.ravel(case.act(policy, case.users[j : j + 1], u[k : k + 1]))
         of_several = (actions[k], stated[k])
-        yield from case.same_answer(j, single, of_several, "in a call of its own", "several times in one call")
+        yield from case.decision_differences(j, single, of_several, "in a call of its own", "several times in one call")
 
 
 @rule(RULES, "go through ratings in their order, user by user")
@@ -417,14 +426,14 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
         """Let a policy observe ratings of 1 to 5 that depend on the item."""
         observe_events(policy, users, items, 1.0 + (items % 5).astype(np.float64))
 
-    return case.alone(show, "after ratings one by one", "together", acting=False)
+    return case.differences_when_alone(show, "after ratings one by one", "together", acting=False)
 
 
 @rule(RULES, "drop in learn() whatever was computed before it")
 def learns_then_agrees(case: PolicyCase) -> Reasons:
     """Check that after ``learn`` all statements of propensities agree, and equal those of another object."""
-    policy = case.begun()
-    twin = case.begun()
+    policy = case.policy_after_views()
+    twin = case.policy_after_views()
     if learning_of(policy) == "nothing":
         return
     for turn in range(3):
@@ -432,18 +441,18 @@ def learns_then_agrees(case: PolicyCase) -> Reasons:
         rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
         policy.learn(case.users, actions, rewards, stated)
         twin.learn(case.users, actions, rewards, stated)
-        if case.agrees:
-            yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ")
-        p = case.checked(policy)
+        if case.is_consistent:
+            yield from case.disagreements(policy, case.uniforms(turn + 100), "after learn(), ")
+        p = case.checked_probabilities(policy)
         if policy.replayable:
             than = "of another object after the same events"
-            yield from case.same(p, twin.probabilities(case.users), "after learn()", than)
+            yield from case.probability_differences(p, twin.probabilities(case.users), "after learn()", than)
 
 
 @rule(RULES, "declare learns = 'all users' and run it by simulate_online")
 def learns_as_declared(case: PolicyCase) -> Reasons:
     """Check that a policy that declares ``learns = 'own user'`` does not change for other users when one learns."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     if learning_of(policy) != "own user":
         return
     learning_users = case.users[-2:]
@@ -452,13 +461,15 @@ def learns_as_declared(case: PolicyCase) -> Reasons:
     actions, stated = case.act(policy, learning_users, case.uniforms()[-2:])
     for _ in range(3):
         policy.learn(learning_users, actions, np.ones(2), stated)
-    yield from case.same(before, policy.probabilities(other_users), "before learn() of other users", "after it")
+    yield from case.probability_differences(
+        before, policy.probabilities(other_users), "before learn() of other users", "after it"
+    )
 
 
 @rule(RULES, "begin a user anew in reset(), and touch no other")
 def reset_and_forget(case: PolicyCase) -> Reasons:
     """Check that after ``reset``, also after ``forget``, a user is as new, and that other users are unchanged."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     newcomer = case.policy()
     n = case.n_users
     before = policy.probabilities(case.users)
@@ -466,28 +477,38 @@ def reset_and_forget(case: PolicyCase) -> Reasons:
     newcomer.reset(last)
     new = newcomer.probabilities(last)
     policy.reset(last)
-    yield from case.same(new, policy.probabilities(last), "for a new user", "after reset()", n - 1)
-    case.show(policy, np.array([n - 1]))
-    yield from case.same(before, policy.probabilities(case.users), "of users", "after one began again")
+    yield from case.probability_differences(new, policy.probabilities(last), "for a new user", "after reset()", n - 1)
+    case.show_views(policy, np.array([n - 1]))
+    yield from case.probability_differences(
+        before, policy.probabilities(case.users), "of users", "after one began again"
+    )
     policy.forget(last)
     policy.forget(last)  # a user who is forgotten already, which must raise no error
-    yield from case.same(before[:-1], policy.probabilities(case.users[:-1]), "of users", "after forget() of another")
+    yield from case.probability_differences(
+        before[:-1], policy.probabilities(case.users[:-1]), "of users", "after forget() of another"
+    )
     policy.reset(last)
-    yield from case.same(new, policy.probabilities(last), "for a new user", "after forget() and reset()", n - 1)
+    yield from case.probability_differences(
+        new, policy.probabilities(last), "for a new user", "after forget() and reset()", n - 1
+    )
 
 
 @rule(RULES, "omit fresh(), or start its states anew")
 def fresh_shares_no_user(case: PolicyCase) -> Reasons:
     """Check that ``fresh`` gives a policy that acts the same and is independent of the first."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     twin = policy.fresh()
-    case.show(twin, np.arange(case.n_users))
+    case.show_views(twin, np.arange(case.n_users))
     before = twin.probabilities(case.users)
-    yield from case.same(policy.probabilities(case.users), before, "of the policy", "of its fresh() copy")
+    yield from case.probability_differences(
+        policy.probabilities(case.users), before, "of the policy", "of its fresh() copy"
+    )
     policy.reset(case.users)
     policy.observe(case.users, np.zeros(case.n_users, np.int32))
     after = twin.probabilities(case.users)
-    yield from case.same(before, after, "of the fresh() copy", "after the first one's users viewed more")
+    yield from case.probability_differences(
+        before, after, "of the fresh() copy", "after the first one's users viewed more"
+    )
 
 
 @rule(RULES, "keep what changes in attributes of the object, not of the class, and let copy.deepcopy copy it")
@@ -496,7 +517,7 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
 
     A policy that cannot be copied must define ``fresh``, which ``fresh_shares_no_user`` checks.
     """
-    policy = case.begun()
+    policy = case.policy_after_views()
     u = case.uniforms()
     try:
         twin = copy.deepcopy(policy)
@@ -506,7 +527,7 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
     again, _ = case.act(twin, case.users, u)
     for j in np.flatnonzero(actions != again).tolist():
         message = f"act() takes item {actions[j]}, that of a deep copy item {again[j]}"
-        yield f"for {case.who(j)} with the uniform {number(u[j])}, {message}"
+        yield f"for {case.describe_user(j)} with the uniform {number(u[j])}, {message}"
     before = np.array(policy.probabilities(case.users))
     if learning_of(policy) != "nothing":
         for _ in range(3):
@@ -514,13 +535,15 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
     twin.observe(case.users, np.zeros(case.n_users, np.int32))
     twin.reset(case.users[:-1])
     after = policy.probabilities(case.users)
-    yield from case.same(before, after, "of the policy", "after a deep copy of it viewed and learned more")
+    yield from case.probability_differences(
+        before, after, "of the policy", "after a deep copy of it viewed and learned more"
+    )
 
 
 @rule(RULES, "return new arrays: a copy of what the policy keeps")
 def answers_are_given_away(case: PolicyCase) -> Reasons:
     """Check that later calls change no returned array, and that a caller who writes in one changes no later result."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     users = case.users
 
     def answers() -> Mapping[str, Any]:
@@ -535,22 +558,23 @@ def answers_are_given_away(case: PolicyCase) -> Reasons:
         }
 
     def changed(name: str) -> bool:
-        """Return whether the last array of this name differs from the copy of the first one."""
-        return bool(far(kept[name], again[name], case.tolerance).any())
+        """Return True if the latest array of this name differs from the copy of the first one."""
+        return bool(far(copies[name], latest[name], case.tolerance).any())
 
-    kept = {name: np.array(answer) for name, answer in answers().items()}
-    again = answers()
-    for name in kept:
-        if isinstance(again[name], np.ndarray) and again[name].flags.writeable:  # not a list
-            again[name][...] = 0
-            again = answers()
-            if any(map(changed, kept)):
+    copies = {name: np.array(answer) for name, answer in answers().items()}
+    latest = answers()
+    for name in copies:
+        if isinstance(latest[name], np.ndarray) and latest[name].flags.writeable:  # not a list
+            latest[name][...] = 0
+            latest = answers()
+            if any(map(changed, copies)):
                 yield f"{name} array was written in by its caller, and the next answers are others"
     policy.act(users.copy(), case.uniforms(1))
-    policy.propensity_of(users.copy(), np.array(again["act()'s actions"])[::-1].copy())
+    # Other calls, with other results, which may be written into the arrays that were returned before.
+    policy.propensity_of(users.copy(), np.array(latest["act()'s actions"])[::-1].copy())
     policy.observe(users.copy(), np.zeros(case.n_users, np.int32))
     policy.probabilities(users.copy())
-    for name in filter(changed, kept):
+    for name in filter(changed, copies):
         yield f"{name} array was changed by a later call"
 
 
@@ -570,7 +594,7 @@ def describes_itself(case: PolicyCase) -> Reasons:
 @rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
 def runs_and_replays(case: PolicyCase) -> Reasons:
     """Check that replaying a simulated log gives the propensities that the policy stated when it acted."""
-    if not case.agrees:
+    if not case.is_consistent:
         return
     policy = case.policy()
     world = _small_world(policy.n_items)
@@ -592,19 +616,19 @@ def runs_and_replays(case: PolicyCase) -> Reasons:
 @rule(RULES, FREQUENCY.fix)
 def frequencies_follow(case: PolicyCase) -> Reasons:
     """Check by chi-square for three users that actions are as frequent as stated."""
-    policy = case.begun()
+    policy = case.policy_after_views()
     for j in sorted({0, case.n_users // 2, case.n_users - 1}):
         user = case.users[j : j + 1]
         count = np.zeros(policy.n_items)
         p = np.asarray(policy.probabilities(user)[0], np.float64)
         u = rng.uniforms(SEED, rng.Stream.POLICY, user, np.arange(case.n_draws))
-        add_actions = case.count or case._count(j)
+        add_actions = case.count or case._counter_of(j)
         add_actions(policy, user, u, count)
         excess = _improbable(p, case.n_draws)
-        yield from FREQUENCY.finds(case.who(j), count, p, excess) or ()
+        yield from FREQUENCY.finds(case.describe_user(j), count, p, excess) or ()
 
 
-OF_TWINS = frozenset(
+TWO_OBJECT_RULES = frozenset(
     {
         "one_user_at_a_time",
         "order_within_a_batch",
@@ -621,8 +645,9 @@ OF_TWINS = frozenset(
 def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
     """Return a function that tests the frequencies of items in n decisions against their probabilities p, (n_items,).
 
-    It returns the distance of each frequency from its probability, (n_items,), and zeros if the chi-square test accepts
-    the frequencies. An item with probability 0 that was taken is refused without a test.
+    The function takes frequencies (n_items,) and returns their distances from the probabilities, (n_items,), or zeros
+    if the chi-square test accepts the frequencies. An item with probability 0 that was recommended is refused without a
+    test.
     """
     from scipy import stats
 
@@ -639,7 +664,7 @@ def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
             observed = np.append(observed[~rare], observed[rare].sum())
             expected = np.append(expected[~rare], expected[rare].sum())
         statistic = float(np.sum((observed - expected) ** 2 / expected))
-        if len(expected) > 1 and stats.chi2.sf(statistic, len(expected) - 1) <= _SURE:
+        if len(expected) > 1 and stats.chi2.sf(statistic, len(expected) - 1) <= _FALSE_ALARM:
             return distance
         return np.zeros_like(distance)
 

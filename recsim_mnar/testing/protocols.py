@@ -192,7 +192,7 @@ def needs_what_it_uses(case: ProtocolCase) -> Reasons:
     trial = case.trial(protocol)
     needs = set(protocol.needs)
     if not needs & {"users", "platform"} and isinstance(trial.world, DecisionWorld):
-        trial.world = _deceiving(trial.world)
+        trial.world = _with_opposite_rewards(trial.world)
     if not needs & {"train_log", "platform"}:
         trial.train_log = None
     if needs <= {"users", "train_log"}:
@@ -214,33 +214,36 @@ def _values(records: list[Record]) -> Values:
     return {(r.agent, r.metric): (r.value, r.low, r.high) for r in records}
 
 
-def _deceiving(world: DecisionWorld) -> Any:
+def _with_opposite_rewards(world: DecisionWorld) -> Any:
     """Return a copy of a world in which each reward r is 1 - r, in the truth and in simulations.
 
     A protocol that gets the same values from both worlds does not use the users' answers.
     """
     other: Any = copy.copy(world)
 
-    def turned(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    def with_opposite(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         """Return columns of a log with each reward r replaced by 1 - r."""
         return columns | {"reward": 1.0 - columns["reward"]}
 
-    def lanes_of(*given: Any, **named: Any) -> Any:
-        lanes: Any = world.open_lanes(*given, **named)
+    def opposite_means(means: Callable[..., Any], *args: Any) -> Any:
+        """Call a method that returns expected rewards, and return 1 minus these."""
+        return 1.0 - means(*args)
+
+    def opposite_transition(method: Callable[..., Transition], *args: Any) -> Transition:
+        """Call a method of the lanes, and return its transition with opposite rewards."""
+        transition = method(*args)
+        return Transition(transition.starts, with_opposite(transition.columns), transition.alive)
+
+    def open_lanes(*args: Any, **options: Any) -> Any:
+        """Open lanes of the original world, whose transitions get opposite rewards."""
+        lanes: Any = world.open_lanes(*args, **options)
         for name in ("begin", "take", "take_runs"):
-            setattr(lanes, name, functools.partial(turned_transition, getattr(lanes, name)))
+            setattr(lanes, name, functools.partial(opposite_transition, getattr(lanes, name)))
         return lanes
 
-    def turned_truth(tell: Callable[..., Any], *given: Any) -> Any:
-        return 1.0 - tell(*given)
-
-    def turned_transition(call: Callable[..., Transition], *given: Any) -> Transition:
-        transition = call(*given)
-        return Transition(transition.starts, turned(transition.columns), transition.alive)
-
     for name in ("reward_means", "reward_means_of"):
-        setattr(other, name, functools.partial(turned_truth, getattr(world, name)))
-    other.trajectories = lambda *given, **named: turned(world.trajectories(*given, **named))
-    other.open_lanes = lanes_of
-    other.open_occasions = lambda *given, **named: None  # no shortcut past the lanes
+        setattr(other, name, functools.partial(opposite_means, getattr(world, name)))
+    other.trajectories = lambda *args, **options: with_opposite(world.trajectories(*args, **options))
+    other.open_lanes = open_lanes
+    other.open_occasions = lambda *args, **options: None  # occasions would be computed without the lanes
     return other

@@ -52,11 +52,12 @@ def rule(rules: Rules, fix: str) -> Callable[[F], F]:
         a decorator of a function from the object under test to the reasons why it breaks the rule.
     """
 
-    def enter(finds: F) -> F:
+    def add_rule(finds: F) -> F:
+        """Add the function to ``rules``, and return it unchanged."""
         rules[finds.__name__] = Rule(finds.__name__, fix, finds)
         return finds
 
-    return enter
+    return add_rule
 
 
 def first_breach(rule: Rule, subject: Any) -> Breach | None:

@@ -38,31 +38,31 @@ MANY_USERS = 2000
 """Number of users whose rewards are averaged."""
 MOST_DEVIATIONS = 5.0
 """Number of standard errors beyond which a world is refused, as are 6 of 10,000,000 correct ones."""
-HIGH = 10_000
+HIGH_ID = 10_000
 """Smallest id of the users with high ids, in the middle of those over whom a policy's true value is averaged."""
-LIVES = 2_000
-LONG_LIVES = 20_000
-"""Numbers of decisions: of the users who are left after the first number, some must leave before the second.
+EARLY_DECISION = 2_000
+LATE_DECISION = 20_000
+"""Numbers of decisions: of the users who are present after the first number, some must leave before the second.
 
 A correct world in which each user leaves with the same probability after each decision, after at most 200,000 decisions
 on average, breaks this rule with a probability below 1 in 10,000.
 """
-OFF = 0.02
+DETECTED_ERROR = 0.02
 """Relative error of the stated truth that the test should detect."""
-SURE = 3.5
+CRITICAL_DEVIATIONS = 3.5
 """Number of standard errors of a sum near normal beyond which a world is refused, as are 5 of 10,000 correct ones."""
-NOTICED = 1.3
-"""Number of standard errors by which an error must exceed ``SURE`` to be detected with power .9."""
-DRAWN = 20.0
-"""Total distance of rewards from their means from which on equal rewards of two seeds cannot be chance."""
-NORMAL = 100.0
+POWER_DEVIATIONS = 1.3
+"""Number of standard errors by which an error must exceed ``CRITICAL_DEVIATIONS`` to be detected with power .9."""
+LEAST_DISTANCE = 20.0
+"""Total distance of rewards from their means above which equal rewards for two seeds cannot be chance."""
+NORMAL_VARIANCE = 100.0
 """Variance from which on a sum of rewards of 0 and 1 counts as normal.
 
 Also a Poisson variable with this mean is beyond 3.5 standard deviations with probability 5 in 10,000.
 """
 MOST_DECISIONS = 300_000
 """Largest number of decisions in the test of the truth; if fewer than 1 in 6 is rewarded, only larger errors than
-``OFF`` are detected."""
+``DETECTED_ERROR`` are detected."""
 LEAST_ROWS = 100
 """Smallest number of recommendations of an item for a test of its mean; with fewer the mean is not near normal."""
 
@@ -106,34 +106,35 @@ def door(make: Make) -> None:
 
 @rule(RULES, "let answer() or take() end lives: after a number of decisions, or with a probability")
 def users_leave(make: Make) -> Reasons:
-    """Check that users leave at some time (:data:`LIVES`), as logs and episodes continue until they do."""
-    n_early = FEW_USERS
+    """Check that users leave at some time (:data:`EARLY_DECISION`), as logs and episodes continue until they do."""
+    n_early = FEW_USERS  # number of users left after EARLY_DECISION
     for decision, (_, transition, _) in enumerate(_decisions(make())):
-        n_alive = int(transition.alive.sum())
-        if decision == LIVES:
-            n_early = n_alive
-        elif decision == LONG_LIVES:
-            if n_alive == n_early:
+        n_present = int(transition.alive.sum())
+        if decision == EARLY_DECISION:
+            n_early = n_present
+        elif decision == LATE_DECISION:
+            if n_present == n_early:
                 none_leaves = f"none leaves before decision {decision:,}"
-                yield f"{n_alive} users are there after {LIVES:,} decisions, and {none_leaves}"
+                yield f"{n_present} users are there after {EARLY_DECISION:,} decisions, and {none_leaves}"
             return
 
 
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
 def any_lanes(make: Make) -> Reasons:
     """Check that users have the same rows in 1, 8 and 100 lanes, and that each transition is valid."""
-    reference = _lives(make(), 1)
+    reference = _simulated_rows(make(), 1)
     for n_lanes in (8, 100):
-        yield from _same(_lives(make(), n_lanes), reference, f"{n_lanes} lanes", "1 lane")
+        yield from _row_differences(_simulated_rows(make(), n_lanes), reference, f"{n_lanes} lanes", "1 lane")
 
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Reasons:
     """Check that a user has the same rows when simulated alone as among other users."""
-    together = _lives(make(), 8)
+    rows_of_all = _simulated_rows(make(), n_lanes=8)
     users = (FEW_USERS - 1, 3, 57)
-    among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
-    yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
+    among_others = {name: values[np.isin(rows_of_all["user"], users)] for name, values in rows_of_all.items()}
+    rows_alone = _simulated_rows(make(), n_lanes=1, users=users, n=1)
+    yield from _row_differences(rows_alone, among_others, "users 3, 57 and 99 alone", "among 100")
 
 
 @rule(RULES, "draw at lanes' seed: self.uniforms(which), or an address that begins with self.seed")
@@ -148,10 +149,11 @@ def seeds_differ(make: Make) -> Reasons:
     if world.truth_column is None:
         return
     always_item_0 = np.eye(world.n_items)[0]
-    one, other = (world.trajectories(seed, 0, FEW_USERS, always_item_0, keep_truth=True) for seed in (SEED, SEED + 1))
+    one = world.trajectories(SEED, 0, FEW_USERS, always_item_0, keep_truth=True)
+    other = world.trajectories(SEED + 1, 0, FEW_USERS, always_item_0, keep_truth=True)
     distance = np.nansum(np.abs(one["reward"] - one[world.truth_column]))
-    same = all(np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward"))
-    if distance > DRAWN and same:
+    are_equal = all(np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward"))
+    if distance > LEAST_DISTANCE and are_equal:
         yield f"users 0 to {FEW_USERS - 1} of two seeds live the same lives"
 
 
@@ -178,7 +180,7 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
         lanes = make().open_lanes(MANY_USERS)
         n_items = make().n_items
         streams = set()
-        which = np.arange(MANY_USERS)
+        which = np.arange(MANY_USERS)  # user u in lane u
         which = which[lanes.begin(which, np.full(MANY_USERS, SEED, np.uint64), which).alive]
 
         def draw(original: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
@@ -211,7 +213,7 @@ def whole_lives(make: Make) -> Reasons:
     for distribution in (None, weights / weights.sum()):
         rows = world.trajectories(SEED, 5, FEW_USERS, distribution)
         of_lanes = DecisionWorld.trajectories(make(), SEED, 5, FEW_USERS, distribution)
-        yield from _same(rows, of_lanes, "trajectories", "lanes")
+        yield from _row_differences(rows, of_lanes, "trajectories", "lanes")
 
 
 @rule(RULES, "let begin and take alone change what the lanes hold")
@@ -224,9 +226,9 @@ def interfaces(make: Make) -> Reasons:
     arguments = UniformPolicy(make().n_items), FEW_USERS // 2, SEED
     log = simulate(make(), *arguments).columns
     single = record(WorldEnv(make()), *arguments).columns
-    yield from _same(single, log, "the single environment", "simulate")
+    yield from _row_differences(single, log, "the single environment", "simulate")
     vector = record_vector(WorldVectorEnv(make(), 3), *arguments).columns
-    yield from _same(vector, log, "3 lanes of the vector one", "simulate")
+    yield from _row_differences(vector, log, "3 lanes of the vector one", "simulate")
 
 
 @rule(RULES, "let observe() and show() change the given rows alone, by what is given, events in their order")
@@ -294,9 +296,10 @@ def arrays_are_new(make: Make) -> Reasons:
         for name, values in {**transition.columns, "starts": transition.starts, "alive": transition.alive}.items():
             copies.append((name, values, values.copy()))
 
-    _lives(world, 8, n=FEW_USERS // 2, each=keep)
+    _simulated_rows(world, n_lanes=8, n=FEW_USERS // 2, each=keep)
     for name, values, copy in copies:
-        if not np.array_equal(values, copy, equal_nan=values.dtype.kind == "f"):
+        is_float = values.dtype.kind == "f"  # NaN equals NaN; other types have none
+        if not np.array_equal(values, copy, equal_nan=is_float):
             yield f"{name} of a transition was changed after it was handed out: a buffer is used twice"
 
 
@@ -343,7 +346,7 @@ def rewards_have_their_means(make: Make) -> Reasons:
     n_users = _enough_users(*_bandit_rows(world, 0, MANY_USERS, names))
     user, action, reward, truth = _bandit_rows(world, 0, n_users, names)
     binary = bool(np.isin(reward, (0.0, 1.0)).all())
-    for of_item, (rows_of_item,) in _over_all_and_by_item(world.n_items, action):
+    for of_item, (rows_of_item,) in _over_all_and_by_item(world.n_items, action):  # of_item: words such as " of item 3"
         error = (reward - truth)[rows_of_item]
         columns = (user[rows_of_item], error, truth[rows_of_item])
         # By item there are many tests, so the sharper bound, which fails more often by chance, is for the total only.
@@ -366,14 +369,14 @@ def any_number(make: Make) -> Reasons:
     a date in the world, the two would belong to different periods.
     """
     world = make()
-    blocks = [_bandit_rows(world, first, MANY_USERS, ("user", "reward", "action")) for first in (0, HIGH)]
+    blocks = [_bandit_rows(world, first, MANY_USERS, ("user", "reward", "action")) for first in (0, HIGH_ID)]
     for of_item, rows in _over_all_and_by_item(world.n_items, *(block[2] for block in blocks)):
         of_blocks = [_mean_of_users(user[r], reward[r]) for (user, reward, _), r in zip(blocks, rows, strict=True)]
         (low, error_of_low), (high, error_of_high) = of_blocks
         if abs(high - low) > MOST_DEVIATIONS * math.hypot(error_of_low, error_of_high) + 1e-9:
             what = f"a recommendation{of_item}"
             yield (
-                f"users {HIGH:,} to {HIGH + MANY_USERS - 1:,} earn {high:.4g} {what}, users 0 to "
+                f"users {HIGH_ID:,} to {HIGH_ID + MANY_USERS - 1:,} earn {high:.4g} {what}, users 0 to "
                 f"{MANY_USERS - 1:,} earn {low:.4g}: the truth is a mean over other users than an arm's"
             )
 
@@ -425,8 +428,8 @@ def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tu
         which = which[transition.alive]
         if len(which) == 0:
             return
-        drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
-        actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
+        uniforms = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
+        actions, propensities = UniformPolicy(world.n_items).act(which, uniforms)
         state = None
         if world.knows_rewards:
             state = lanes.state[which].copy()
@@ -434,7 +437,7 @@ def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tu
         yield state, transition, actions
 
 
-def _lives(
+def _simulated_rows(
     world: DecisionWorld,
     n_lanes: int,
     users: Iterable[int] = (0,),
@@ -461,8 +464,8 @@ def _lives(
         return transition
 
     for first in users:
-        opened = world.open_lanes(n_lanes)
-        lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
+        world_lanes = world.open_lanes(n_lanes)
+        lanes = CheckedLanes(world_lanes, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
         for name in ("begin", "take"):
             setattr(lanes, name, functools.partial(recorded, getattr(lanes, name)))
         decide = decider(UniformPolicy(world.n_items), world.n_items)
@@ -472,7 +475,7 @@ def _lives(
     return {name: values[order] for name, values in columns.items()}
 
 
-def _same(one: Columns, other: Columns, what: str, than: str) -> Reasons:
+def _row_differences(one: Columns, other: Columns, what: str, than: str) -> Reasons:
     """Yield the first difference of each column between two sets of rows; ``what`` and ``than`` name them."""
     for name in schema.NAMES:
         a = one[name]
@@ -517,10 +520,11 @@ def _variance_of_sum(user: NDArray[np.int64], error: Floats) -> float:
 
 
 def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: Floats) -> int:
-    """Return the number of users with which the test detects a relative error :data:`OFF` of the truth with power .9.
+    """Compute the number of users with which the test of the truth detects :data:`DETECTED_ERROR` with power .9.
 
     With n times as many users the sum of (reward - truth) has n times the variance, and a relative error of the truth
-    moves it n times as far. The error is detected if it moves the sum by SURE + NOTICED standard errors.
+    moves it n times as far. The error is detected if it moves the sum by at least :data:`CRITICAL_DEVIATIONS` +
+    :data:`POWER_DEVIATIONS` standard errors.
 
     Args:
         user: (n,) users of a first sample, :data:`MANY_USERS` of them.
@@ -531,24 +535,28 @@ def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: 
     Returns:
         at least :data:`MANY_USERS`, and at most as many as make about :data:`MOST_DECISIONS` decisions.
     """
-    deviation = OFF * abs(float(truth.sum()))
+    deviation = DETECTED_ERROR * abs(float(truth.sum()))
     if not deviation:
         return MANY_USERS
-    factor = (SURE + NOTICED) ** 2 * _variance_of_sum(user, reward - truth) / deviation**2
+    factor = (CRITICAL_DEVIATIONS + POWER_DEVIATIONS) ** 2 * _variance_of_sum(user, reward - truth) / deviation**2
     return math.ceil(MANY_USERS * max(1.0, min(factor, MOST_DECISIONS / len(user))))
 
 
 def _normal_bound(user: NDArray[np.int64], error: Floats, truth: Floats, *, binary: bool) -> float:
-    """Compute the bound of a sum of errors that is near normal: :data:`SURE` standard errors; infinite for other sums.
+    """Return :data:`CRITICAL_DEVIATIONS` standard errors of a sum of errors that is near normal; infinity for others.
 
-    The arguments are those of :func:`bound`.
+    Args:
+        user: (n,) user of each reward.
+        error: (n,) rewards minus their stated means.
+        truth: (n,) stated means.
+        binary: True if all rewards are 0 or 1; their sum is near normal if its variance is large.
     """
     if not binary:
-        return SURE * math.sqrt(_variance_of_sum(user, error))
+        return CRITICAL_DEVIATIONS * math.sqrt(_variance_of_sum(user, error))
     variance = _binary_variance(truth)
-    if variance < NORMAL:
+    if variance < NORMAL_VARIANCE:
         return math.inf
-    return SURE * math.sqrt(variance)
+    return CRITICAL_DEVIATIONS * math.sqrt(variance)
 
 
 def _binary_variance(p: Floats) -> float:

@@ -32,7 +32,7 @@ def test_rows_hold_the_flags_of_every_cell(observed):
         assert bought[user].any()
         met += 1
     assert met == sum(len(exposures.active_users(t)) for t in range(exposures.n_periods))
-    users, periods, part = observed.of_place()
+    users, periods, part = observed.item_columns()
     shown, bought = exposures.flags(users, observed.items, periods)
     np.testing.assert_array_equal(part, np.select([shown & bought, shown], [R_P, R_NP], NR_P))
 

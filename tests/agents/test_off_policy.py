@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, judged, split_users
+from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, estimate_policy, split_users
 from recsim_mnar.agents.off_policy.learners import (
     POEM,
     BanditNet,
     CrossEntropy,
     DRPolicy,
-    Logged,
+    ImportanceWeighted,
+    LoggedContexts,
     RewardCrossEntropy,
-    Weighted,
     reward_model,
 )
 from recsim_mnar.estimators.from_columns import estimate_value
@@ -47,7 +47,7 @@ def made_up(seed=0, n=60):
     generator = np.random.default_rng(seed)
     features = np.concatenate([np.ones((12, 1)), generator.normal(size=(12, D - 1))], axis=1)
     context = np.sort(generator.integers(0, 12, n))
-    data = Logged(
+    data = LoggedContexts(
         np.searchsorted(context, np.arange(13)),
         features,
         generator.integers(0, P, n),
@@ -73,7 +73,7 @@ ZERO, MODEL = np.zeros((P, D)), np.random.default_rng(2).normal(size=(P, D))
 def test_gradients_of_poem_doubly_robust_and_banditnet(model, clip, variance, by_ratio):
     """BanditNet's is that of the ratio times the mean weight."""
     data, rows, weights = made_up(1)
-    objective = Weighted(data, 1.0, model, clip=clip, variance=variance, by_ratio=by_ratio)
+    objective = ImportanceWeighted(data, 1.0, model, clip=clip, variance=variance, by_ratio=by_ratio)
     objective.prepare(weights)
     u, w = twin.row_values(rows, weights, model, clip)
     if by_ratio:
@@ -97,7 +97,7 @@ def test_gradient_of_cross_entropy():
 
 def test_minibatches_add_up():
     data, _, weights = made_up(5)
-    objective = Weighted(data, 1.0, np.zeros((P, D)), clip=2.0, variance=1.0)
+    objective = ImportanceWeighted(data, 1.0, np.zeros((P, D)), clip=2.0, variance=1.0)
     objective.prepare(weights)
     parts = np.zeros((P, D))
     for contexts in np.array_split(np.random.default_rng(0).permutation(12), 5):
@@ -153,7 +153,7 @@ def test_choosing_states_estimates_of_users_it_did_not_learn_from(world, log):
     for estimator in ("snips", "ips"):
         contexts = Contexts.from_log(held, 10, shrinkage=2.0)
         model = reward_model(train, 10, rank=5, shrinkage=2.0, seed=5)
-        found = judged(one.policy, contexts, model, estimator=estimator, clip=100.0)
+        found = estimate_policy(one.policy, contexts, model, estimator=estimator, clip=100.0)
         expected = estimate_value(
             rows["reward"], rows["propensity"], target, estimator=estimator, clip=100.0, cluster=rows["user"]
         )
@@ -166,7 +166,7 @@ def test_doubly_robust_choice_uses_the_model_of_the_other_users(log):
     policy = RewardCrossEntropy(epochs=2).fit(train, n_items=10)
     mapping, model = reward_model(train, 10, rank=5, shrinkage=2.0, seed=5)
     contexts = Contexts.from_log(held, 10, shrinkage=2.0)
-    found = judged(policy, contexts, (mapping, model), estimator="dr", clip=100.0)
+    found = estimate_policy(policy, contexts, (mapping, model), estimator="dr", clip=100.0)
     x = np.concatenate([np.ones((contexts.features.shape[0], 1)), contexts.features @ mapping], axis=1)
     q = (x @ model.T)[contexts.context]
     greedy = registry.learner("mf-ips").fit(train, n_items=10, seed=5)  # ranks by the same model

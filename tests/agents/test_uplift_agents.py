@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, folded
+from recsim_mnar.agents.purchases.factor_policy import FactorModel, FactorModelConfig, FactorPolicy, fold_in_rows
 from recsim_mnar.agents.purchases.learners import BPR, RMF, ULBPR, ULRMF, CausE, CausEProd, RecResp
 from recsim_mnar.policies import registry
 from twins.logs import log_of
@@ -118,7 +118,7 @@ def test_folding_in_guesses_the_factors_of_training_users():
     n = np.asarray(views.sum(axis=1)).ravel()
     mean = (views @ model.items[:, :4]) / np.maximum(n, 1)[:, None]
     model.users[:, :4] = 0.5 + mean @ g.normal(size=(4, 4))
-    rows, intercept = folded(model, views)
+    rows, intercept = fold_in_rows(model, views)
     guess = (views @ rows) / np.maximum(n, 1)[:, None] + intercept
     spread = model.users[:, :4].std()
     assert np.abs(guess - model.users[:, :8])[n > 0].max() < 0.02 * spread

@@ -52,7 +52,7 @@ def test_scores_are_the_definition(kind, similar_by, neighbours):
 
 def test_dlce_weights_by_clipped_propensities():
     trainer = DLCE(chi=0.25).trainer(CERTAIN)
-    _, _, part = trainer.plan.observed.of_place()
+    _, _, part = trainer.plan.observed.item_columns()
     weights = trainer.loss.signed[part != 4]
     assert np.abs(weights).mean() == pytest.approx(1.0, rel=1e-6)
     assert np.unique(np.round(weights / weights.max(), 6)).size == 2

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.datasets.dsjson import LoggedShares
-from recsim_mnar.datasets.tool_logs import opened
+from recsim_mnar.datasets.tool_logs import open_tool_log
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question
 from recsim_mnar.own_log.gate import estimate_tool_log
@@ -47,7 +47,7 @@ def dsjson(folder, *events):
 
 def columns_of(path, **options):
     """What was opened, and its columns."""
-    with opened(path, **options) as tool:
+    with open_tool_log(path, **options) as tool:
         return tool, pq.read_table(tool.file.parts.path).to_pydict()
 
 
@@ -55,7 +55,7 @@ def columns_of(path, **options):
 def test_estimates_hold_the_truth(tools, tmp_path, format_):
     truth = tools.make(tmp_path, format_, seed=3, n=N).truth()
     path, metrics = tools.log_of(tmp_path, format_)
-    with opened(path, metrics=metrics) as tool:
+    with open_tool_log(path, metrics=metrics) as tool:
         assert tool.damages == []
         answer = estimate_tool_log(tool, Question(level=0.99), Reading())
     values = {r["policy"]: r for r in answer.records if r["leads"] and "baseline" not in r}
@@ -172,7 +172,7 @@ def test_lines_of_dsjson_that_contradict_themselves_are_damages(tmp_path, event,
     ],
 )
 def test_dsjson_of_other_kinds_is_refused(tmp_path, event, said):
-    with refused(said), opened(dsjson(tmp_path, event)):
+    with refused(said), open_tool_log(dsjson(tmp_path, event)):
         pass
 
 
@@ -190,7 +190,7 @@ _HEAD = "user_id,timestamp,experiment_id,variation_id,variation_weights\n"
 def test_exposures_that_cannot_be_read_are_refused(tmp_path, rows, said):
     path = tmp_path / "exposures.csv"
     path.write_text(_HEAD + rows)
-    with refused(said), opened(path):
+    with refused(said), open_tool_log(path):
         pass
 
 
@@ -198,7 +198,7 @@ def test_without_weights_propensities_are_estimated_by_day(tmp_path):
     path = tmp_path / "exposures.csv"
     rows = [f"u{i},2026-01-0{1 + i % 3},a,{i % 2},{i % 5 == 0:d}" for i in range(600)]
     path.write_text("user_id,timestamp,experiment_id,variation_id,reward\n" + "\n".join(rows) + "\n")
-    with opened(path) as tool:
+    with open_tool_log(path) as tool:
         assert tool.context == ("day",)
         answer = estimate_tool_log(tool, Question(), Reading())
     assert answer.log.propensity is None
@@ -208,7 +208,7 @@ def test_without_weights_propensities_are_estimated_by_day(tmp_path):
 def test_a_table_with_the_target_asked_about_is_read_as_it_is(tmp_path):
     path = tmp_path / "own.csv"
     path.write_text("user_id,experiment_id,variation_id,propensity,reward,new\nu,a,0,0.5,1,0.5\n")
-    with opened(path, targets=["new"]) as tool:
+    with open_tool_log(path, targets=["new"]) as tool:
         assert tool is None
 
 
@@ -233,7 +233,7 @@ def test_estimate_asks_for_what_came_of_assignments(capsys, tools, tmp_path):
 def test_metrics_next_to_a_log_with_rewards_are_refused(tools, tmp_path, format_):
     tools.make(tmp_path, format_, n=100)
     path, _ = tools.log_of(tmp_path, format_)
-    with refused("has its rewards already"), opened(path, metrics=path):
+    with refused("has its rewards already"), open_tool_log(path, metrics=path):
         pass
 
 

@@ -144,3 +144,10 @@ def test_rows_that_deny_a_fact_are_counted():
     least = float(np.median(data["propensity"]))
     sums = sums_of(**data, facts=Facts(propensity_min=least))
     assert sums.denied == np.count_nonzero((data["propensity"] < 0.98 * least) & (data["target"] > 0.0))
+
+
+def test_clusters_of_other_rows_are_refused():
+    clusters = Clusters.of(np.array([3, 1, 3]), 3, "user")
+    assert Clusters.of(clusters, 3) is clusters
+    with pytest.raises(UserError, match="'user' has clusters of 3 rows and 'reward' has 4 rows"):
+        Clusters.of(clusters, 4, "user")

@@ -224,19 +224,19 @@ def test_vowpal_wabbit(world, log):
     again = run.policy.fresh()
     for row in made.context[:20]:
         text = "| " + " ".join(f"f{k}:{v!r}" for k, v in enumerate(row.tolist()) if v)
-        np.testing.assert_allclose(run.policy._predicted(row[None])[0], twin.predict(text), atol=1e-7)
-        np.testing.assert_allclose(again._predicted(row[None])[0], twin.predict(text), atol=1e-7)
+        np.testing.assert_allclose(run.policy._predict_distribution(row[None])[0], twin.predict(text), atol=1e-7)
+        np.testing.assert_allclose(again._predict_distribution(row[None])[0], twin.predict(text), atol=1e-7)
     still = run.policy.fresh()
     still.learns, still.batches_decisions = "nothing", True
     holds(world, still)
     shown = VowpalWabbit("--epsilon 0.2", P, "shown")
     asked = online(world, shown).policy
-    assert asked._learned > 0
+    assert asked._n_learned > 0
     only_acts = VowpalWabbit("--epsilon 0.2", P, "shown", learns="nothing")
     only_acts.workspace = asked.workspace
     assert only_acts.learns == "own user"
     holds(world, only_acts)
-    assert only_acts._learned == 0
+    assert only_acts._n_learned == 0
     with refused("without --cb_explore"):
         VowpalWabbit("--cb_explore 3", P)
 
