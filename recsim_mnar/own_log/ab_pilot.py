@@ -217,8 +217,8 @@ def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Re
         source,
         policies,
         reading=_of_rewards(table, stated, slates),
-        needs=("propensity",) if propensity else (),
-        others=() if slates is None else (slates.columns["position"],),
+        required_roles=("propensity",) if propensity else (),
+        extra_columns=() if slates is None else (slates.columns["position"],),
     ).read()
     if log.weight is not None:
         why = f"each row stands for as many rows as {log.columns['weight']} says, and a plan needs all of them"

@@ -63,8 +63,8 @@ class TargetFacts:
 
     Attributes:
         file: path as the user gave it.
-        on: the column by which its rows are found.
-        policies: policies that it has probabilities of.
+        on: column by which its rows are found; None if they are the log's rows in order.
+        policies: policies whose probabilities it has.
         lines: notes for a person on how it was read.
     """
 
@@ -85,9 +85,9 @@ class Contents:
         loggers: number of policies that logged.
         items: number of items; of a bandit log the number of ``actions`` shown and ``share_shown``, their share of the
             ``actions_known``.
-        time: the first and the last, as numbers and as text.
-        duplicates: rows that are equal to an earlier one; ``copies`` if chance does not explain them.
-        reward: least, largest and mean.
+        time: first and last time, as numbers and as text.
+        duplicates: number of rows that are equal to an earlier one; ``copies`` if chance does not explain them.
+        reward: least, largest and mean reward.
         propensity: contents of the column of propensities.
         mean_weight: mean weights of each target, and of equal shares.
         events: rows by event.
@@ -191,8 +191,8 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """Examine a table file: CSV with any separator, decimal mark and encoding, or Parquet; or a folder of parts.
 
     Args:
-        path: as :meth:`recsim_mnar.tables.parts.TableFile.open`.
-        asked: the user's statements about it.
+        path: path of the file or folder.
+        asked: the user's statements about it; None for none.
 
     Raises:
         UserError: no such file or column, one that is no table, or a log that differs from its receipts (see `verify`);
@@ -252,8 +252,9 @@ def _examine_target_file(file: TableFile, asked: Asked, examination: Examination
         outside = [name for name in asked.targets if name not in file.names]
         second = TargetFile.open(asked.target_file, asked.on, outside, file.names)
         columns = {role: name for role, name in asked.columns.items() if role != "item"}
-        needs = ("action",) if second.by_action else ()
-        log = BanditLog.open(file, reading=Reading(columns, key=asked.on, drop_missing=True), needs=needs).read()
+        required_roles = ("action",) if second.by_action else ()
+        reading = Reading(columns, key=asked.on, drop_missing=True)
+        log = BanditLog.open(file, reading=reading, required_roles=required_roles).read()
         targets = second.read(log, drop_missing=True)
     except UserError as error:
         examination.problems.append(Problem("target_file", PROBLEM, str(error)))
@@ -274,7 +275,7 @@ def _examine_target_file(file: TableFile, asked: Asked, examination: Examination
 
 
 def _receipts(path: Path) -> str | None:
-    """Verify a folder, or a file with a receipt; returns the result, None without receipts.
+    """Verify a folder, or a file with a receipt; return the result in one sentence, None without receipts.
 
     Raises:
         UserError: files differ from their receipts: no command reads such a log.
@@ -301,7 +302,10 @@ def _columns_of_one_policy(file: TableFile, columns: Columns, problems: list[Pro
 
 
 def _items(file: TableFile, columns: Columns) -> dict[str, str]:
-    """Find columns without a role that hold items, and how they do."""
+    """Map columns without a role that hold items to the way in which they do (ALIKE or IN_CAPITALS).
+
+    A column whose values may be items or probabilities is left out.
+    """
     action = columns.get("action")
     head = file.head()
     items: dict[str, str] = {}
@@ -324,9 +328,14 @@ def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[st
 
 
 def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """Return which rows (n,) are recommendations and which are views, by their events or by the column with a value.
+    """Return which rows are recommendations and which are views; None if no column tells, so that all are the former.
 
-    None if no column tells, so that every row is a recommendation.
+    Without a column of events, a row with an action is a recommendation and a row with an item is a view, if every row
+    has one of the two.
+
+    Returns:
+        shown: (n,) which rows are recommendations.
+        viewed: (n,) which rows are views.
     """
     if "event" in columns:
         events = Events.of(rows.column(columns["event"]))

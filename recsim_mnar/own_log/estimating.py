@@ -187,11 +187,12 @@ def estimate_log(
     it, and the estimates have the bits of all rows at once. Other estimates need memory for all rows.
 
     Args:
-        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.parts.TableFile.open`.
+        path: a CSV, Parquet or Arrow file, a folder of such parts, or an open table.
         question: policies and estimators. If neither ``propensity_min`` nor ``weight_max`` is stated, the smallest
             propensity in the provenance of a replayed log is used (``propensity_min_taken`` in the diagnostics).
         reading: the user's statements about the file's columns and rows.
-        gather: reads parts in parallel where moments suffice, see :func:`recsim_mnar.own_log.blocks.gather_parts`.
+        gather: function that reads parts in parallel where moments suffice, such as
+            :func:`recsim_mnar.own_log.blocks.gather_parts`; None to read them one after another.
 
     Raises:
         UserError: for invalid files, columns and values, in one line.
@@ -246,7 +247,7 @@ class _Estimating:
         propensity_column = self.columns.get("propensity") or ""
         with_column = [*inside, *(self.second.names if self.second is not None else ())]
         self.today = [name for name in self.names if name == propensity_column or name not in with_column]
-        self.log.today = self.today
+        self.log.logging_names = self.today
         self.provenance = provenance_of(self.file.parts)
         self.bound = known_bound(self.provenance, question.stated, propensity_column)
         stated = dict(question.stated)
@@ -274,6 +275,7 @@ class _Estimating:
         if question.target_file is not None:
             outside = [name for name in policies if name not in names and name != own_name]
             self.second = TargetFile.open(question.target_file, question.on, outside, names)
+        # A name that is in neither file stays, so that opening the log raises an error for it.
         inside = [name for name in policies if name in names or name not in (*outside, own_name)]
         if self.second is not None:
             policies += [name for name in self.second.names if name not in policies]
@@ -284,25 +286,25 @@ class _Estimating:
         question = self.question
         models = (question.q_logged, question.q_target, question.reward_limit)
         numbers = [name for name in (*models, *self.lost.values()) if name is not None]
-        needs = []
+        required_roles = []
         if question.fit_reward_model or (self.second is not None and self.second.by_action):
-            needs.append("action")
+            required_roles.append("action")
         if "propensity" in self.targets or "propensity" in question.needs:
-            needs.append("propensity")
+            required_roles.append("propensity")
         # Times are read for refuters only, but a column that the user names is checked in any case.
         times = question.refute or reading.columns.get("time") is not None
         reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
-        log = BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
+        log = BanditLog.open(self.file, inside, reading=reading, extra_columns=numbers, required_roles=required_roles)
         if "propensity" in log.columns or "action" in log.columns:
             return log
         # Without propensities they are estimated from actions; opening the log anew raises an error if there are none.
-        needs.append("propensity" if "propensity" in self.names else "action")
-        return BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
+        required_roles.append("propensity" if "propensity" in self.names else "action")
+        return BanditLog.open(self.file, inside, reading=reading, extra_columns=numbers, required_roles=required_roles)
 
     def _refuse_doubles(self) -> None:
         """Raise UserError for a column with two roles, such as a policy's probability and a model's prediction.
 
-        A column of segments with another role is refused without an error: the other estimates do not depend on it.
+        A column of segments with another role is refused without an error: further estimates do not depend on it.
         """
         question = self.question
         if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
@@ -436,7 +438,7 @@ class _Estimating:
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *targets.lines]
         segments = self._segments(log, lines)
-        if question.refute:
+        if question.refute:  # an error about a missing column comes before the work
             refuse_refuters(log)
         facts = self.facts
         reward_column = log.columns["reward"]
@@ -450,7 +452,7 @@ class _Estimating:
             return Answer(records, lines, log, refused=self.refused)
         records = self._records(log, targets, facts, segments, lines)
         overall = [record for record in records if "by" not in record]
-        of_segments = records[len(overall) :]
+        of_segments = records[len(overall) :]  # they come last
         overall = [record | segment_summary(record, of_segments) for record in overall]
         lines += self._remarks(overall) + refuter_lines(overall)
         return Answer(overall, lines, log, of_segments, self.refused)
@@ -526,7 +528,7 @@ class _Estimating:
         counts = np.bincount(codes[codes >= 0], minlength=log.segment.number)
         for group in spelled_alike(log.segment.ids):
             words = [word for word in group if counts[code_of[word]]]
-            if len(words) < 2:
+            if len(words) < 2:  # rows with the other spellings were left out
                 continue
             words.sort(key=lambda word: -counts[code_of[word]])
             remark = "taken as different; --fold-case takes them as one"
@@ -562,6 +564,7 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
     name = log.columns["weight"]
     refuse_rows(weight <= 0.0, weight, name, "is not positive; give how many rows the row stands for", log.row_numbers)
     for target in targets:
+        # "weight" may also be the name of importance weights, which must not be multiplied with the propensities again.
         if log.columns.how["weight"] != NAMED and np.allclose(weight, log.policies[target] / log.propensity):
             raise UserError(f"{name} is {target} / propensity, and no weight of rows: add --weight-column none")
     lines.append(
@@ -684,7 +687,7 @@ def _without_propensities(
     assert log.action is not None
     actions = log.action.codes
     context, used = labels(log.context, len(log))
-    if log.logger is not None:
+    if log.logger is not None:  # policies that logged are further strata: one number for each pair with the context
         context = np.unique(context * (log.logger.number + 1) + log.logger.codes, return_inverse=True)[1].reshape(-1)
         used.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
     within = f" within {', '.join(used)}" if used else "; --context-columns names what the logging policy saw"

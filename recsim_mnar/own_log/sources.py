@@ -405,7 +405,7 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """Read a bandit log without users: each row counts as another user's."""
-    file = BanditLog.open(source, reading=Reading(dict(columns)), needs=("action",)).read()
+    file = BanditLog.open(source, reading=Reading(dict(columns)), required_roles=("action",)).read()
     n = len(file)
     if file.action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")
