@@ -225,7 +225,7 @@ def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Re
         raise UserError(f"{path}: {why}: give a log that keeps every row, or add --weight-column none")
     days = None
     undated = ""
-    if "world" not in provenance_of(table.parts):  # a world's times are no dates
+    if "world" not in provenance_of(table.parts):  # the times of a simulated log are no dates
         days, undated = _file_days(source, log, stated.drop_invalid)
     if days is None and undated and log.columns.how["time"] == NAMED:
         raise UserError(f"{path}: {undated}")

@@ -351,7 +351,20 @@ def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDAr
 
 
 class _Examiner:
-    """Examines the rows of a file."""
+    """Examines the rows of a file.
+
+    Attributes:
+        all_rows: all rows that were read, with views.
+        rows: the recommendations among them; all rows if no column tells recommendations from views.
+        shown: (n,) which rows are recommendations.
+        viewed: (n,) which rows are views.
+        mixed: True if a column tells recommendations from views, and there are recommendations.
+        none_shown: True if such a column marks no row as a recommendation.
+        items: by column that holds items, the way in which it does.
+        user: (m,) numbers of the users of ``rows``, once they are read; None without such a column.
+        problems: problems so far, which the methods extend.
+        contents: contents of the rows, which the methods fill in.
+    """
 
     def __init__(
         self,
@@ -385,7 +398,12 @@ class _Examiner:
         self.user: NDArray[np.int64] | None = None
 
     def examine(self, shown: ShownItem, slate_problems: Sequence[Problem]) -> Examination:
-        """Examine everything; problems of slates are added to the others."""
+        """Examine everything.
+
+        Args:
+            shown: how the column of the items shown was chosen.
+            slate_problems: problems of slates, which are added to the problems found here.
+        """
         contents = self.contents
         if shown.line:
             self.problems.append(Problem("action_chosen", NOTE, shown.line, "", (shown.column,)))
@@ -448,7 +466,7 @@ class _Examiner:
         return [name for name in self.file.names if name not in used]
 
     def _unnamed(self, unnamed: Unnamed) -> list[str]:
-        """Report possible uses of columns without a role; returns those of segments."""
+        """Add problems for possible uses of columns without a role, and return the columns of segments."""
         if "propensity" in self.columns and not self.targets:
             # Columns with other probabilities of slates, and the like, of a policy whose own column is there too.
             further = {end for name in unnamed.others for end in endings_of([name], unnamed.others) if end != name}
@@ -467,9 +485,11 @@ class _Examiner:
         return segments
 
     def _add(self, code: str, level: str = PROBLEM, **params: Any) -> None:
+        """Add a problem that concerns no column."""
         self.problems.append(Problem.of(code, level, **params))
 
     def _column(self, role: str) -> Ids | None:
+        """Read the column of ids of a role; None without one, or without rows."""
         name = self.columns.get(role)
         if name is None or not len(self.rows):
             return None
@@ -491,7 +511,8 @@ class _Examiner:
                 self._add("one_user")
             if item is not None:
                 good = (user.codes >= 0) & (item.codes >= 0)
-                contents.repeats = n_repeats(user.codes[good] * max(item.number, 1) + item.codes[good])
+                pairs = user.codes[good] * max(item.number, 1) + item.codes[good]  # one number per user and item
+                contents.repeats = n_repeats(pairs)
         if logger is not None:
             contents.loggers = logger.number
         if item is not None:
@@ -566,7 +587,7 @@ class _Examiner:
             params["says"] = "one"
         self._add("duplicates", PROBLEM if copies else NOTE, **params)
         self.contents.duplicates = number
-        self.contents.copies = number * copies
+        self.contents.copies = number * copies  # 0 if chance explains them
 
     def _values(self) -> None:
         """Summarise rewards, propensities and weights."""
@@ -592,7 +613,7 @@ class _Examiner:
         self.problems += facts.problems(values, name, self.rows.row_numbers)
         if not facts.percent:
             contents.mean_weight = self._mean_weights(values, name, targets)
-        if facts.least == 1.0 == facts.largest:
+        if facts.least == 1.0 == facts.largest:  # a deterministic policy logged
             self._add("no_exploration")
 
     def _target(self, name: str) -> Floats:

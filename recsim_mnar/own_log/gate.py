@@ -241,7 +241,7 @@ def answer_question(
         UserError: a file, a column, a value or an argument is wrong.
     """
     _check_choices(reading.propensities_of, require)
-    exact = not reading.says_more  # before ``cluster`` is added, which a log of this package may have, too
+    exact = not reading.says_more  # before ``cluster`` is added, which says nothing about the form of the file
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
     second = None if metrics is None else path_of(metrics)

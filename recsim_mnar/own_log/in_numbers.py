@@ -165,7 +165,7 @@ def _add(found: LogNumbers, log: Log) -> None:
         found.stretches[kind].extend(lengths[rows[starts]])
     propensity = log["propensity"][decision_rows]
     found.propensities.extend(propensity[propensity > 0.0])
-    if len(found.kinds_of_reward) < 3:
+    if len(found.kinds_of_reward) < 3:  # three different rewards are not binary: no more are needed
         found.kinds_of_reward.update(np.unique(log["reward"][decision_rows])[:3].tolist())
     first, last = found.days
     found.days = min(first, float(log["time"].min())), max(last, float(log["time"].max()))

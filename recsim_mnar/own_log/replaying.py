@@ -226,8 +226,8 @@ def check_training(given: Given, train: Path | None, training: Training, learner
         training_value = getattr(training_world, key)
         if None not in (replayed_value, training_value) and replayed_value != training_value:
             raise UserError(
-                f"--train {train}: its {words} is {training_value}, that of {given.path} is {replayed_value}, so their items are "
-                "not the same; name a log of the same world and catalogue"
+                f"--train {train}: its {words} is {training_value}, that of {given.path} is {replayed_value}, so their "
+                "items are not the same; name a log of the same world and catalogue"
             )
     holdings = _holdings(training)
     for name, learner in learners.items():

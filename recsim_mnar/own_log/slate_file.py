@@ -229,7 +229,7 @@ def _usual(role: str, free: Sequence[str]) -> list[str]:
 
 
 def joint(one: Ints, other: Ints) -> Ints:
-    """Number the pairs (n,) of two columns of codes from 0 on; codes are -1 or more, and equal pairs are equal."""
+    """Number the pairs (n,) of two columns of codes, which are -1 or more; equal pairs have equal numbers from 0 on."""
     return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
 
 
