@@ -366,7 +366,9 @@ def plan_ab(
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    return _plan(test, pilot, totals, lift, users, users_per_day, target, baseline)
+    return _plan(
+        test, pilot, totals, lift=lift, users=users, users_per_day=users_per_day, target=target, baseline=baseline
+    )
 
 
 def _plan(
@@ -402,12 +404,8 @@ def _plan(
     _check_rate(totals, size)
     needed = test.users_needed(totals, size)
     low, high = factor_range(totals.relative_error(relative=relative), test.level)
-    if users is None:
-        arm = math.ceil(needed)
-        factors = (low, 1.0, high)
-    else:
-        arm = users
-        factors = None
+    arm = math.ceil(needed) if users is None else users
+    factors = (low, 1.0, high) if users is None else None
     error = standard_error(totals, size, arm)
     dates = test.dates(pilot, totals, size, arm=arm, entering=users_per_day, factors=factors)
     return ABPlan(
@@ -428,7 +426,7 @@ def _plan(
         **vars(dates),
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, pilot.undated),
+        notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, undated=pilot.undated),
         reading=pilot.lines,
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
@@ -652,19 +650,21 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(totals: UserTotals, needed: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
+def _notes(
+    totals: UserTotals, needed: int, stated: int | None, entering: float | None, undated: str
+) -> tuple[str, ...]:
     """Return caveats of a plan: too few users, in the log or in the test, and missing dates.
 
     Args:
         totals: sums of the log's users.
         needed: number of users per arm that detects the lift.
-        given: stated number of users per arm; None without one.
+        stated: stated number of users per arm; None if a lift is stated.
         entering: number of users per day; None if it is unknown.
         undated: reason why the log's dates are not used; may be empty.
     """
     notes = []
-    if given is not None and given < needed:
-        notes.append(f"the {given:,} users per arm do not find this lift: it takes {needed:,}")
+    if stated is not None and stated < needed:
+        notes.append(f"the {stated:,} users per arm do not find this lift: it takes {needed:,}")
     rewarded = np.count_nonzero(totals.rewards)
     if totals.users < FEW_USERS:
         notes.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")

@@ -39,7 +39,7 @@ class Reading:
         fold_case: whether values of ``by``, and items of policies' columns, are equal in any capitals.
         deduplicate: whether to keep only the first of rows that are equal in every column.
         separate_events: whether rows that are equal in every column are separate events, not copies.
-        today: the policy that may be the logging policy itself, with the column of the propensities; None if none is.
+        today: name of a policy that may have the column of the propensities, as it logged the rows; None if none may.
         decimal: decimal mark of a text file, "." or ","; None to detect it.
         target_is: contents of policies' columns: "item", "probability"; None to detect them.
         times: whether to read a column of times into ``others``.
@@ -260,7 +260,7 @@ class WeighedLog:
         rows: number of rows.
         users: number of users, None if rows are independent.
         mean_reward: weighted mean reward of the rows: the value of the policy that logged them.
-        counts: numbers of rows left out and the like, as in :class:`BanditFile`.
+        counts: numbers of rows read and left out, by the names of :attr:`BanditFile.counts`.
         weights: (n,) target / propensity by policy; empty without propensities.
     """
 
@@ -363,12 +363,40 @@ def chance_of(
         more: True if more rows are, so that some are copies.
     """
     rows_alike = np.unique(digests, return_counts=True)[1]
-    if np.gcd.reduce(rows_alike) > 1:  # each different row occurs 2, 4, ... times: the log is written twice
+    if np.gcd.reduce(rows_alike) > 1:  # every different row occurs 2, 4, ... times, or 3, 6, ...
         return 0.0, True
     numbering = _numbering_columns(*seen)
+    one_in = np.uint64(max(1, digests.size // _SAMPLED))
+    sample = _sample(tables, columns, group, numbering, digests, one_in)
+    n_equal = n_repeats(sample["row"])
+    # Rows with equal numbers are equal in all columns, so that the numbers are of requests, and equal rows are copies.
+    if any(n_repeats(sample[f"number {name}"]) == n_equal for name in numbering):
+        return 0.0, True
+    probability = None
+    if "propensity" in columns:
+        probability = np.clip(sample["propensity"], 0.0, 1.0)
+    expected, more = repeats_by_chance(
+        sample["row"], sample["group"], sample["item"], sample["item and reward"], probability
+    )
+    return expected * float(one_in), more
+
+
+def _sample(
+    tables: Iterable[Rows],
+    columns: Columns,
+    group: Sequence[str],
+    numbering: Sequence[str],
+    digests: NDArray[np.uint64],
+    one_in: np.uint64,
+) -> dict[str, NDArray[Any]]:
+    """Draw one in ``one_in`` groups of rows, and hash the columns that :func:`chance_of` compares.
+
+    Returns:
+        For the rows drawn, hashes under "row", "group", "item", "item and reward" and, for each column of
+        ``numbering``, "number" with its name; and, if there are any, the propensities.
+    """
     item = [columns[role] for role in ("action", "item") if role in columns][:1]
     item_and_reward = [*item, *(columns[role] for role in ("reward",) if role in columns)]
-    one_in = np.uint64(max(1, digests.size // _SAMPLED))
     parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
     begin = 0
     for table in tables:
@@ -385,22 +413,7 @@ def chance_of(
         if "propensity" in columns:
             parts["propensity"].append(np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0))
         begin = end
-    digests_of_rows = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    copies = n_repeats(digests_of_rows["row"])
-    # Rows with equal numbers are equal in all columns, so that the numbers are of requests, and equal rows are copies.
-    if any(n_repeats(digests_of_rows[f"number {name}"]) == copies for name in numbering):
-        return 0.0, True
-    probability = None
-    if "propensity" in columns:
-        probability = np.clip(digests_of_rows["propensity"], 0.0, 1.0)
-    expected, more = repeats_by_chance(
-        digests_of_rows["row"],
-        digests_of_rows["group"],
-        digests_of_rows["item"],
-        digests_of_rows["item and reward"],
-        probability,
-    )
-    return expected * float(one_in), more
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
 def _numbering_columns(names: Sequence[str], head: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -416,7 +429,7 @@ def columns_of_copies(names: Sequence[str]) -> list[str]:
 
 
 def exact_columns(file: TableFile, reading: Reading) -> Columns:
-    """Find the columns by the names of our own logs, or those given."""
+    """Find the columns by the names of this package's logs, or by those stated; nothing else is recognised."""
     named: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
     also = ["user", "event", "action", *(["time"] if reading.times else [])]
     named |= {role: role for role in also if role in file.names}

@@ -163,14 +163,14 @@ class BanditLog:
     def at(self, part: Path) -> BanditLog:
         """Open one file of the log as a log with the same columns and the same reading."""
         return BanditLog(
-            TableFile.open(part, self.reading.decimal),
-            self.columns,
-            self.policies,
-            self.extra_columns,
-            self.reading,
-            self.required_roles,
-            self.logging_names,
-            self.item_policies,
+            file=TableFile.open(part, self.reading.decimal),
+            columns=self.columns,
+            policies=self.policies,
+            extra_columns=self.extra_columns,
+            reading=self.reading,
+            required_roles=self.required_roles,
+            logging_names=self.logging_names,
+            item_policies=self.item_policies,
             is_part=True,
             compared_columns=self.compared_columns,
         )
@@ -519,17 +519,17 @@ class _Pass:
         if reading.by is not None:
             ids["segment"] = rows.quiet().ids(reading.by)
         result = BanditFile(
-            rows.source,
-            columns,
-            reward,
-            propensity,
-            policies,
-            other_columns,
-            {name: context_values(rows, name) for name in reading.context},
-            rows.row_numbers,
-            [],
-            self.counts,
-            reading.exact,
+            source=rows.source,
+            columns=columns,
+            reward=reward,
+            propensity=propensity,
+            policies=policies,
+            others=other_columns,
+            context={name: context_values(rows, name) for name in reading.context},
+            row_numbers=rows.row_numbers,
+            lines=[],  # set after the pass
+            counts=self.counts,
+            exact=reading.exact,
             again=is_copy,
             **ids,
         )

@@ -53,7 +53,7 @@ class BlockQuestion:
         missing: for some policies, the column of their probability of all actions that the logging policy never takes.
         facts: known facts about the log.
         limit: column of the largest possible reward of each row's action, or None.
-        today: further columns that name the logging policy.
+        logging_names: further columns that name the logging policy.
         estimators: names of estimators that need only sums over rows.
         precision: largest ratio of half the interval to the value with which a value is trusted.
     """
@@ -67,7 +67,7 @@ class BlockQuestion:
     missing: Mapping[str, str]
     facts: Facts
     limit: str | None = None
-    today: Sequence[str] = ()
+    logging_names: Sequence[str] = ()
     estimators: Sequence[str] = (LEADING,)
     precision: float = PRECISION
 
@@ -79,7 +79,7 @@ class BlockQuestion:
         """
         if name in self.missing:
             return block.columns[self.missing[name]]
-        if name == self.propensity or name in self.today:
+        if name == self.propensity or name in self.logging_names:
             return np.zeros(len(block))
         return None
 

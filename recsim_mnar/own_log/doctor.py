@@ -133,11 +133,11 @@ class Examination:
     Attributes:
         source: path as the user gave it.
         kind: :data:`BANDIT`, :data:`INTERACTIONS` or :data:`TABLE`.
-        ours: whether it is a log as this package writes them.
+        ours: True for a log that this package wrote.
         written: what is unusual in the format of a text file.
         columns: columns by role.
         others: columns without a role.
-        segments: those of them that estimates can be split by.
+        segments: columns without a role by which estimates can be split.
         targets: columns of target policies.
         contents: contents of the rows.
         problems: problems and remarks.
@@ -442,19 +442,19 @@ class _Examiner:
         if shown.rivals:
             guesses.pop("action", None)
         return Examination(
-            str(self.file.path),
-            self.kind,
-            ours,
-            self.file.how_written(),
-            self.columns,
-            unused,
-            segments,
-            self.targets,
-            contents,
-            self.problems,
-            guesses,
-            self.items,
-            self.asked.decimal,
+            source=str(self.file.path),
+            kind=self.kind,
+            ours=ours,
+            written=self.file.how_written(),
+            columns=self.columns,
+            others=unused,
+            segments=segments,
+            targets=self.targets,
+            contents=contents,
+            problems=self.problems,
+            guesses=guesses,
+            items=self.items,
+            decimal=self.asked.decimal,
         )
 
     def _unused_columns(self) -> list[str]:

@@ -327,7 +327,7 @@ def _compare(found: Examination) -> Fit:
     if len(events) > 1:
         pooled = f"; {events_in_words(events)} rows are pooled: --option events=NAME chooses"
     says = f"which recommender foresees what users do, by {by}"
-    if not missing:  # calibrate drops no rows
+    if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
     says += pooled
     return fit(True, line, says)

@@ -209,7 +209,7 @@ class _Estimating:
         log: the opened log, with the columns that the question needs.
         names: all policies to estimate, the baseline included.
         targets: names of the target policies: ``names`` without a baseline that is no target itself.
-        today: names of the logging policy among ``names``.
+        logging_names: names of the logging policy among ``names``.
         lost: for some policies, the column of their probability of actions that the logging policy never takes.
         refused: errors of a refused column of segments.
         bound: smallest propensity by statement or provenance; None if it is unknown.
@@ -246,8 +246,8 @@ class _Estimating:
         self._refuse_doubles()
         propensity_column = self.columns.get("propensity") or ""
         with_column = [*inside, *(self.second.names if self.second is not None else ())]
-        self.today = [name for name in self.names if name == propensity_column or name not in with_column]
-        self.log.logging_names = self.today
+        self.logging_names = [name for name in self.names if name == propensity_column or name not in with_column]
+        self.log.logging_names = self.logging_names
         self.provenance = provenance_of(self.file.parts)
         self.bound = known_bound(self.provenance, question.stated, propensity_column)
         stated = dict(question.stated)
@@ -349,18 +349,18 @@ class _Estimating:
         if question.baseline is not None:
             compared = [name for name in self.targets if name != question.baseline]
         block_question = BlockQuestion(
-            self.columns["reward"],
-            self.columns["propensity"],
-            self.names,
-            question.baseline,
-            compared,
-            self.clip,
-            self.lost,
-            self.facts,
-            question.reward_limit,
-            self.today,
-            question.estimators,
-            self.precision,
+            reward=self.columns["reward"],
+            propensity=self.columns["propensity"],
+            policies=self.names,
+            baseline=question.baseline,
+            compared=compared,
+            clip=self.clip,
+            missing=self.lost,
+            facts=self.facts,
+            limit=question.reward_limit,
+            logging_names=self.logging_names,
+            estimators=question.estimators,
+            precision=self.precision,
         )
         sums = self._gathered(block_question)
         log.count_copies(sums.copies)
@@ -376,7 +376,7 @@ class _Estimating:
             question.level,
             question.baseline,
             compared,
-            set(self.today),
+            set(self.logging_names),
             self.provenance,
             None if exact else self._tolerance,
         )
@@ -435,7 +435,7 @@ class _Estimating:
             log, targets = _joined(log, targets, question, drop_missing)
         if log.propensity is not None:
             # Later steps recognise the logging policy, under each of its names, by the identity of this array.
-            log.policies.update(dict.fromkeys(self.today, log.propensity))
+            log.policies.update(dict.fromkeys(self.logging_names, log.propensity))
         lines = [*log.lines, *targets.lines]
         segments = self._segments(log, lines)
         if question.refute:  # an error about a missing column comes before the work
@@ -448,7 +448,7 @@ class _Estimating:
             limit_column(limits, log.reward, (reward_column, question.reward_limit), log.row_numbers)
             facts = replace(facts, reward_limit=limits)
         if log.propensity is None:
-            records = _without_propensities(log, self.targets, self.today, question, lines)
+            records = _without_propensities(log, self.targets, self.logging_names, question, lines)
             return Answer(records, lines, log, refused=self.refused)
         records = self._records(log, targets, facts, segments, lines)
         overall = [record for record in records if "by" not in record]
@@ -668,18 +668,18 @@ def _models(
 
 
 def _without_propensities(
-    log: BanditFile, targets: Sequence[str], today: Sequence[str], question: Question, lines: list[str]
+    log: BanditFile, targets: Sequence[str], logging_names: Sequence[str], question: Question, lines: list[str]
 ) -> list[Record]:
     """Estimate with estimated propensities; the value of the logging policy is the mean reward.
 
     Args:
         log: all rows, with actions.
         targets: names of the target policies.
-        today: names of the logging policy.
+        logging_names: names of the logging policy.
         question: settings of the estimates; UserError if its baseline is not the logging policy.
         lines: notes for a person, which are extended.
     """
-    if question.baseline is not None and question.baseline not in today:
+    if question.baseline is not None and question.baseline not in logging_names:
         raise UserError(
             f"--baseline {question.baseline}: without propensities differences are from what the log earned: "
             "--baseline today, or name the column of propensities with --propensity-column"
@@ -702,7 +702,7 @@ def _without_propensities(
 
     def value(name: str, estimator: str, *, level: float, from_today: bool = False) -> Estimate:
         """Estimate a policy's value or, with ``from_today``, its difference from the logging policy's."""
-        if name in today:
+        if name in logging_names:
             ones = np.ones(len(log))
             return estimate_value(log.reward, ones, ones, estimator=estimator, level=level, **options)
         return estimate_without_propensities(
@@ -720,8 +720,8 @@ def _without_propensities(
     policies = list(targets)
     compared: Sequence[str] = ()
     if question.baseline is not None:
-        policies += today
+        policies += logging_names
         compared = targets
-    to_estimate = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    to_estimate = Asked(policies, question.estimators, question.level, question.baseline, compared, set(logging_names))
     records = records_of(to_estimate, value, functools.partial(value, from_today=True))
     return with_file_findings(records, log, targets, lines)

@@ -134,7 +134,7 @@ def columns_of_one_policy(head: Mapping[str, Sequence[Any]], names: Iterable[str
 def only_first_days(times: Floats) -> bool:
     """Return whether dates (n,), in seconds since 1970, are all the first of a month, of three months or more.
 
-    This is what exchanging day and month makes of 1 May to 12 May, say.
+    This is what exchanging day and month makes of the days of one January.
     """
     days = np.unique(times[np.isfinite(times)] // 86_400)
     if not 3 <= len(days) <= 1_000:  # more days than 83 years have months

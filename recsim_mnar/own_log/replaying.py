@@ -119,7 +119,7 @@ class Given:
             with_gaps=frozenset(),
             slate_size=slate_size_of(data),
         )
-        return cls(path, training, ours, data.provenance, survey, data)
+        return cls(path, training, ours, data.provenance, survey, data=data)
 
     def whole(self) -> Log:
         """Return all rows of the log to replay; they are read if they are not in memory."""

@@ -72,9 +72,9 @@ def _texts(head: Mapping[str, Sequence[Any]], name: str) -> set[str]:
 def held_in_file(file: TableFile, action: str, name: str) -> str:
     """Return how a target's column holds items: ALIKE, IN_CAPITALS or UNCLEAR; "" if it does not.
 
-    If the first rows do not tell (:func:`held_items`), all rows are read. Numbers are items if they are no probabilities
-    and items of the log. 0 and 1, or numbers up to 100 that could be per cent, are :data:`UNCLEAR` if the log has them
-    as items and the name does not tell.
+    If the first rows do not tell (:func:`held_items`), all rows are read. Numbers are items if the log has them as
+    items and they are no probabilities. 0 and 1, or numbers up to 100 that could be per cent, are :data:`UNCLEAR` if
+    the log has them as items and the name does not tell.
     """
     head = file.head()
     values = _texts(head, name)

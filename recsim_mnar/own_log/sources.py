@@ -332,16 +332,16 @@ def _values(
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
     kept_rows = rows.row_numbers[keep] - 1
     return _Events(
-        rows.source,
-        Ids(user.codes[keep], user.ids),
-        Ids(item.codes[keep], item.ids),
-        bandit[keep],
-        None if time is None else time[keep],
-        values["propensity"][keep],
-        values["reward"][keep],
-        columns,
-        lines,
-        {name: column[kept_rows] for name, column in slates.items() if name != "propensity"},
+        source=rows.source,
+        user=Ids(user.codes[keep], user.ids),
+        item=Ids(item.codes[keep], item.ids),
+        bandit=bandit[keep],
+        time=None if time is None else time[keep],
+        propensity=values["propensity"][keep],
+        reward=values["reward"][keep],
+        columns=columns,
+        lines=lines,
+        of_slates={name: column[kept_rows] for name, column in slates.items() if name != "propensity"},
     )
 
 
