@@ -618,7 +618,9 @@ class _Pass:
         return keep
 
     def recommendations(self, rows: Rows) -> Rows:
-        """Select the rows that a column of events marks as recommendations; all rows if it holds something else.
+        """Select the rows that a column of events marks as recommendations, and count views and other events.
+
+        If the column holds something else, all rows are selected.
 
         Raises:
             AgainError: the first block's column held no events, but a later block's does.

@@ -81,7 +81,7 @@ class Contents:
     Attributes:
         rows: number of rows: ``bandit_rows``, ``organic_rows`` and ``other_rows`` by their events.
         users: number of users, with the median and the most ``rows_of_a_user``.
-        repeats: rows with an item that their user met before.
+        repeats: number of rows whose user has an earlier row with the same item.
         loggers: number of policies that logged.
         items: number of items; of a bandit log the number of ``actions`` shown and ``share_shown``, their share of the
             ``actions_known``.
@@ -89,7 +89,7 @@ class Contents:
         duplicates: number of rows that are equal to an earlier one; ``copies`` if chance does not explain them.
         reward: least, largest and mean reward.
         propensity: contents of the column of propensities.
-        mean_weight: mean weights of each target, and of equal shares.
+        mean_weight: mean weight of each target, and of a policy that shows all items equally often.
         events: rows by event.
         missing: missing values by column.
         slates: contents of a file of slates.
@@ -236,7 +236,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
 
 
 def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
-    """Examine a tool's log as :func:`recsim_mnar.own_log.doctor.examine_file` does."""
+    """Examine the table that a tool's log was converted to, and add the damages of the log to the problems."""
     columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
     targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
     examination = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))

@@ -35,7 +35,7 @@ class Fit:
         command: name of the command.
         fits: whether the command line works on the file as it is.
         line: the command line, with guessed columns if ``fits`` is false; empty if there is none.
-        says: what the command gives, or what is lacking.
+        says: description of the command's result, or of what the file lacks.
     """
 
     command: str

@@ -139,21 +139,21 @@ class Answer:
     """Estimates from a log.
 
     Attributes:
-        records: with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
-            verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role ("target", "baseline",
-            "today" or "difference"), today (whether the policy, or the baseline of a difference, logged the rows),
-            leads (whether it is the record of its policy to read first), and baseline for a difference, whose policy is
-            "target - baseline"; JSON types only. With ``refute`` the leading value of each target has refuters, a list
-            of findings. The best of several policies also has best_of: policies, level, low, high, verdict,
-            verdict_level and findings at a level corrected for the choice. With ``by`` the leading differences have
-            segments: by, worse, better, cannot_tell and do_not_use, names of segments.
-            :func:`recsim_mnar.answers.sentence.sentence_of` summarises them.
+        records: one dictionary of JSON types per policy and estimator, and per difference from the baseline. Its keys
+            are policy ("target - baseline" for a difference), estimator, value, low, high, level, method, n, ess,
+            verdict (a sentence), verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role
+            ("target", "baseline", "today" or "difference"), today (True if the policy, or the baseline of a difference,
+            logged the rows), leads (True for the record of its policy to read first) and, for a difference, baseline.
+            With ``refute`` the leading value of each target also has refuters, a list of findings. The best of several
+            policies has best_of: policies, level, low, high, verdict, verdict_level and findings at a level corrected
+            for the choice. With ``by`` the leading differences have segments: by, and names of segments under worse,
+            better, cannot_tell and do_not_use. :func:`recsim_mnar.answers.sentence.sentence_of` summarises records.
         lines: notes for a person on the columns used and the rows left out.
-        log: the rows behind the estimates, ``policies`` including those of the target file; None if they were read in
+        log: rows behind the estimates, whose ``policies`` include those of the target file; None if they were read in
             blocks.
-        segments: records of segments, with by, segment (None for the rows without a value), intervals, how many hold
-            jointly at level_of_all, and ``level``, that of each.
-        refused: errors of a column of segments that was refused; the other estimates do not depend on it.
+        segments: records of segments, with the further keys by, segment (None for rows without a value), intervals
+            (number of intervals that hold jointly at level_of_all) and level (coverage of each).
+        refused: errors of a column of segments that was refused; ``records`` do not depend on it.
     """
 
     records: list[Record]

@@ -69,7 +69,7 @@ class Unmet(NamedTuple):
 
     Attributes:
         line: reason in one line.
-        causes: causes for programs: grave findings, and an interval that is not above 0; keys as in docs/json.md.
+        causes: causes for programs, with the keys of docs/json.md: grave findings, an interval that is not above 0.
     """
 
     line: str
@@ -88,7 +88,7 @@ class FileAnswer:
         warnings: limits of what the requirement can mean.
         files: paths of the log and the other files that were read, by their names for people.
         found: the estimates with notes on how the file was read.
-        causes: the causes of the reasons, for programs; keys as in docs/json.md.
+        causes: causes of the reasons for programs, with the keys of docs/json.md.
     """
 
     sentence: Sentence
@@ -171,7 +171,7 @@ def answer_file(
             reads; or a table in memory: a data frame of pandas or polars, a relation of duckdb, a table of pyarrow.
         targets: columns, each with a policy's probability of the logged action.
         baseline: such a column, or "today" for the logging policy; None for no comparison.
-        require: requirement that :attr:`FileAnswer.met` is about: "trust", "caution" or "better"; None for none.
+        require: requirement that :attr:`FileAnswer.met` checks: "trust", "caution" or "better"; None for none.
         columns: column by role (reward, propensity, action, user, time, logger, weight); columns that are left out are
             recognised by their names.
         cluster: column that groups dependent rows; None for the users.

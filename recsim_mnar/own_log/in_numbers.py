@@ -118,7 +118,7 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
         path: path of the log, or of the folder that holds it.
 
     Raises:
-        UserError: nothing there, not the files that were written, or no log of ours.
+        UserError: the path does not exist, files differ from their receipts, or this package did not write the log.
     """
     blocks = LogBlocks.open(path)
     if blocks is None:

@@ -258,7 +258,10 @@ def _holds_words(values: Sequence[Any]) -> bool:
 
 
 def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
-    """Return whether two columns hold the same items, or one some of the other's; for numbers both names must tell."""
+    """Return whether two columns hold the same items, or one holds some of the items of the other.
+
+    The names of both must have a word for items, unless the values are words.
+    """
     ways = (held_items(head, one, other), held_items(head, other, one))
     if ALIKE not in ways and IN_CAPITALS not in ways:
         return False
@@ -268,7 +271,16 @@ def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
 
 
 def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[str, bool]:
-    """Return whether 1 / propensity agrees with each column, without those that are empty or repeat another one."""
+    """Test by column of items whether 1 / propensity agrees with it, as with the items shown.
+
+    Args:
+        file: the log, of whose first rows at most :data:`_ROWS` are read.
+        columns: columns by role.
+        names: columns of items.
+
+    Returns:
+        Results by column, without columns that are mostly empty or repeat another one, the action before all.
+    """
     user = columns.get("user")
     propensity = columns.get("propensity")
     action = columns.get("action")
@@ -282,7 +294,7 @@ def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[s
     p = rows.numbers(propensity) if propensity else np.full(len(rows), np.nan)
     users = rows.ids(user).codes if user else np.arange(len(rows))
     good = (p > 0.0) & (p <= 1.0)
-    base = good
+    base = good  # recommendations: rows with a propensity or, without any, with an action
     if not good.any() and action is not None:
         base = ids[action].codes >= 0
     elif not good.any():
@@ -291,20 +303,28 @@ def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[s
     for name in sorted(names, key=lambda name: name != action):
         column = ids[name]
         filled = base & (column.codes >= 0)
-        again = any(same_items(column, ids[other], fold=True)[filled].all() for other in agreeing)
-        if filled.sum() >= _FILLED * base.sum() and not again:
+        is_repeat = any(same_items(column, ids[other], fold=True)[filled].all() for other in agreeing)
+        if filled.sum() >= _FILLED * base.sum() and not is_repeat:
             agreeing[name] = bool(good.any()) and _agrees(column.codes[filled], p[filled], users[filled])
     return {name: agreeing[name] for name in names if name in agreeing}
 
 
 def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64]) -> bool:
-    """Return whether the mean of 1 / propensity can be 1 for every item."""
+    """Return whether the mean of 1{item} / propensity over rows can be 1 for every item.
+
+    Args:
+        items: (n,) code of each row's item.
+        propensity: (n,) propensities.
+        user: (n,) user of each row; users are independent.
+    """
     sums = ItemSums.of(items, propensity, user)
     n = float(sums.rows[0])
     means = sums.x[0] / n
+    # The variance of a ratio of sums over users (delta method), times the squared number of rows.
     square = sums.xx[0] - 2.0 * means * sums.xl[0] + means**2 * sums.ll[0]
     # If a mean is small by chance, so is its error: it is scaled to what it would be at a mean of 1.
     errors = np.sqrt(np.maximum(square, 0.0) * np.maximum(1.0, 1.0 / means)) / n
+    # Of many items one deviates more: the largest of K normal errors is about sqrt(2 ln K).
     limit = math.sqrt(_ERRORS**2 + 2.0 * math.log(means.size))
     return means.size > 1 and bool(np.all(np.abs(means - 1.0) <= limit * errors))
 
@@ -316,6 +336,7 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
         if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
             continue
         distinct = len(set(values))
+        # Decimal numbers, times and dates, but not whole numbers.
         numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
         if 20 < distinct < len(values) and numbers < len(values) / 2:
             likely.append(name)

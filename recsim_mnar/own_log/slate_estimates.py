@@ -384,8 +384,8 @@ class _Ranked:
     """A log of slates with a question about ranking policies.
 
     Attributes:
-        rows: rows of the log that estimators use, in the order of slates: all of them or, if a slate has one reward,
-            the top row of each.
+        rows: rows of the log that estimators use, in the order of slates: all rows or, if a slate has one reward, the
+            top row of each slate.
         columns: arguments of the estimators by name, one value per row.
         logged: by kind, the logging policy's probabilities.
         models: a reward model's predictions, by the name of their argument.

@@ -94,9 +94,8 @@ def needs_numbering(path: str | os.PathLike[str]) -> bool:
 def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | None = None) -> OwnLogs:
     """Read a user's files as logs.
 
-    Rows are views (of the column of items) or recommendations (of the column of actions), as a column of events says.
-    Without one a row with an action is a recommendation, and in a file without propensities and rewards every row is a
-    view.
+    A column of events tells views, of the column of items, from recommendations, of the column of actions. Without it
+    a row with an action is a recommendation, and in a file without propensities and rewards every row is a view.
 
     Args:
         paths: the files; they share the ids of users and items.

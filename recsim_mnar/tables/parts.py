@@ -54,7 +54,7 @@ class Parts:
     Attributes:
         path: path as the user named it.
         files: paths of the files.
-        index: their receipts; None if there are none, as in a user's own folder.
+        index: receipts of the files; None if they have none, which is usual for a folder of the user's own.
         _verified: files that agree with their receipts, so that none is hashed twice.
     """
 

@@ -161,7 +161,7 @@ class Rows:
 
         Args:
             name: name of the column.
-            zero: True to allow 0, as in columns of target policies; False for propensities, which divide.
+            zero: True to allow 0, for columns of target policies; False for propensities, which are divisors.
             advice: advice in the fault; None to guess from the values.
         """
         values = self.numbers(name)

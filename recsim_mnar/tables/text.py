@@ -211,7 +211,7 @@ class TextPart:
         """Yield pyarrow tables: columns of numbers as such if all values are, ids as dictionaries, others as text.
 
         Args:
-            kinds: by column how its values are used, see :meth:`recsim_mnar.tables.parts.TableFile.read`.
+            kinds: by column how its values are used: "number", "id", "time" or "text".
 
         Raises:
             UserError: the file is no table, or a row has another number of fields.
