@@ -279,7 +279,7 @@ def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[s
         names: columns of items.
 
     Returns:
-        Results by column, without columns that are mostly empty or repeat another one, the action before all.
+        Results by column, without columns that are mostly empty or repeat another one; of equals the action stays.
     """
     user = columns.get("user")
     propensity = columns.get("propensity")
