@@ -217,15 +217,15 @@ def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Re
         source,
         policies,
         reading=_of_rewards(table, stated, slates),
-        needs=("propensity",) if propensity else (),
-        others=() if slates is None else (slates.columns["position"],),
+        required_roles=("propensity",) if propensity else (),
+        extra_columns=() if slates is None else (slates.columns["position"],),
     ).read()
     if log.weight is not None:
         why = f"each row stands for as many rows as {log.columns['weight']} says, and a plan needs all of them"
         raise UserError(f"{path}: {why}: give a log that keeps every row, or add --weight-column none")
     days = None
     undated = ""
-    if "world" not in provenance_of(table.parts):  # a world's times are no dates
+    if "world" not in provenance_of(table.parts):  # the times of a simulated log are no dates
         days, undated = _file_days(source, log, stated.drop_invalid)
     if days is None and undated and log.columns.how["time"] == NAMED:
         raise UserError(f"{path}: {undated}")

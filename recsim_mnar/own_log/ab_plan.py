@@ -29,13 +29,13 @@ class UserTotals:
         rewards: (U,) sum y of each user's rewards.
         decisions: (U,) number l of each user's decisions.
         row_square: sum of (r - R)^2 over the rewards r of all decisions.
-        unit: True if every reward is 0 or 1.
+        binary: True if every reward is 0 or 1.
     """
 
     rewards: Floats
     decisions: Floats
     row_square: float
-    unit: bool
+    binary: bool
 
     @staticmethod
     def of(reward: Floats, clusters: Clusters | None) -> UserTotals:
@@ -86,16 +86,21 @@ class UserTotals:
         return 0.0
 
     def variance_under(self, lift: float) -> float:
-        """Return Var(d) under a recommender that earns 1 + lift times as much from every user.
+        """Return the variance between users of the deviations d = y - R l if every user's expected reward rises.
 
-        A mean reward m per decision becomes (1 + lift) m. If rewards are 0 or 1, the variance within users is
-        E[l m (1 - m)], so that Var(d) becomes (1 + lift)^2 Var(d) - lift (1 + lift) E[y]; other rewards are assumed to
-        be multiplied by 1 + lift.
+        With y a user's rewards, l its number of decisions and m its expected reward per decision, m becomes
+        (1 + lift) m. Rewards that are not binary are assumed to be multiplied by 1 + lift, so that Var(d) becomes
+        (1 + lift)^2 Var(d). Binary rewards cannot be multiplied: their variance within users is E[l m (1 - m)] before
+        and after, so that Var(d) becomes (1 + lift)^2 Var(d) - lift (1 + lift) E[y].
+
+        Args:
+            lift: relative lift; 0.05 for 5 % more reward.
         """
         scaled = (1.0 + lift) ** 2 * self.variance
-        if not self.unit:
-            return scaled
-        return max(scaled - lift * (1.0 + lift) * float(self.rewards.mean()), 0.0)
+        if self.binary:
+            # The estimate may be negative by chance, the variance is not.
+            return max(scaled - lift * (1.0 + lift) * float(self.rewards.mean()), 0.0)
+        return scaled
 
     def relative_error(self, *, relative: bool) -> float:
         """Return the relative standard error of the number of users that a test needs.
@@ -107,7 +112,7 @@ class UserTotals:
         if self.variance <= 0.0 or self.users < 2:
             return math.inf
         base = self.rewards if relative else self.decisions
-        influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (base / base.mean() - 1.0)
+        influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (base / base.mean() - 1.0)  # on the logarithm
         return float(influence.std(ddof=1)) / math.sqrt(self.users)
 
 
@@ -156,6 +161,7 @@ class Returning:
         dated = days >= 0
         share = float(dated.mean())
         n_days = int(days.max()) + 1
+        # Users without a dated row are dropped, and the others numbered from 0.
         users, codes = np.unique(clusters.dense()[0][dated], return_inverse=True)
         days = days[dated]
         deviations = deviations[dated]
@@ -163,11 +169,12 @@ class Returning:
         products = (table.T @ table).toarray() / share**2  # sum_u d_us d_ut for days s and t
         lags = np.array([np.trace(products, lag) for lag in range(n_days)])
         lags[0] -= float(deviations @ deviations) * (1.0 / share - 1.0) / share  # squares count 1 / s times only
-        half = max(n_days // 2, 1)
+        half = max(n_days // 2, 1)  # longer lags have few pairs of days, so that one mean replaces them
         windows = n_days - np.arange(n_days)  # number of pairs of days with each lag
         lasting = max(float(lags[half:].sum() / windows[half:].sum()), 0.0)
         c = np.full(MOST_DAYS, lasting)
         c[:half] = lags[:half] / windows[:half]
+        # From T to T + 1 days the sum of squares grows by c_0 + 2 (c_1 + ... + c_T).
         squares = np.cumsum(c[0] + 2.0 * np.concatenate([[0.0], np.cumsum(c[1:])]))
         present = _present(codes, days, n_days)
         return Returning(present, np.maximum(squares, 0.0), lasting, days.size / share / n_days)
@@ -176,9 +183,10 @@ class Returning:
         """Return the standard error (MOST_DAYS,) of the difference of two arms, each with half the users.
 
         Args:
-            before: Var(d) of the arm with today's policy, as a share of that of the log.
-            after: Var(d) of the other arm, as a share of that of the log.
+            before: Var(d) of the arm with the logging policy, as a ratio to that of the log.
+            after: Var(d) of the arm with the new policy, as a ratio to that of the log.
         """
+        # Half the users: each arm's sum of squares and its decisions are half of those of all users, hence the 2.
         days = np.arange(1, MOST_DAYS + 1)
         return np.sqrt(2.0 * (before + after) * self.squares) / (self.decisions * days)
 
@@ -205,19 +213,22 @@ def levels_off(errors: Floats, floor: float) -> int | None:
 
 
 def _present(codes: NDArray[np.int64], days: NDArray[np.int64], n_days: int) -> Floats:
-    """Compute :attr:`Returning.present`.
+    """Compute the number (MOST_DAYS,) of different users who come in 1, 2, ... days.
+
+    Up to ``n_days`` it is the mean over all windows of that length; beyond, it is extrapolated (Chao et al. 2014).
 
     Args:
         codes: (n,) user of each row, from 0.
         days: (n,) day of each row, from 0.
         n_days: number of days.
     """
+    # Different pairs of a user and a day, sorted by user and then by day.
     visits = np.unique(codes * n_days + days)
     user = visits // n_days
     day = visits % n_days
     changes = user[1:] != user[:-1]
-    first = np.append(True, changes)
-    last = np.append(changes, True)
+    first = np.append(True, changes)  # the user's first day
+    last = np.append(changes, True)  # the user's last day
     # Lengths of all runs of days without the user: before each visit, and after the last one.
     idle_before = day - np.where(first, -1, np.append(0, day[:-1])) - 1
     idle_after = n_days - 1 - day[last]
@@ -225,17 +236,19 @@ def _present(codes: NDArray[np.int64], days: NDArray[np.int64], n_days: int) -> 
     lengths = np.arange(n_days)
     # A window of T days misses a user if it fits into a run of idle days.
     missed = np.array([np.sum(np.maximum(np.arange(n_days + 1) - length, 0) * idle) for length in lengths])
+    # lengths[T - 1] = T - 1, so that a window of T days has n_days - lengths[T - 1] positions.
     inside = int(first.sum()) - missed / (n_days - lengths)
     n_visits = np.bincount(np.bincount(user)[np.unique(user)], minlength=3)
     once = float(n_visits[1])
     twice = float(n_visits[2])
     # Estimated number of users of the population whom the log has not seen (Chao's estimator).
     unseen = (n_days - 1) / n_days * (once**2 / (2.0 * twice) if twice else once * (once - 1.0) / 2.0)
-    more = np.arange(1, MOST_DAYS - n_days + 1)
-    beyond = 0.0 * more
+    further_days = np.arange(1, MOST_DAYS - n_days + 1)
+    further_users = 0.0 * further_days
     if unseen > 0.0:
-        beyond = unseen * -np.expm1(more * np.log1p(-once / (n_days * unseen + once)))
-    return np.concatenate([inside, inside[-1] + beyond])[:MOST_DAYS]
+        # unseen (1 - (1 - once / (n_days unseen + once))^days), without cancellation
+        further_users = unseen * -np.expm1(further_days * np.log1p(-once / (n_days * unseen + once)))
+    return np.concatenate([inside, inside[-1] + further_users])[:MOST_DAYS]
 
 
 @dataclass(frozen=True)
@@ -323,7 +336,7 @@ def plan_ab(
     baseline: str | None = None,
     columns: Mapping[str, str | None] | Reading | None = None,
 ) -> ABPlan:
-    """Plan an A/B test from a log of today's recommender.
+    """Plan an A/B test from a log of the current recommender.
 
     Args:
         log: a file or folder, a :class:`recsim_mnar.log.Log`, or columns by name. Only users and rewards are read.
@@ -353,7 +366,9 @@ def plan_ab(
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    return _plan(test, pilot, totals, lift, users, users_per_day, target, baseline)
+    return _plan(
+        test, pilot, totals, lift=lift, users=users, users_per_day=users_per_day, target=target, baseline=baseline
+    )
 
 
 def _plan(
@@ -380,7 +395,7 @@ def _plan(
     """
     least = None if users is None else test.least_lift(totals, users)
     relative = True
-    size = least
+    size = least  # the lift to detect, in the reward's unit; without a stated lift the least one
     if lift is not None:
         amount = Amount.of(lift, "lift")
         relative = amount.relative
@@ -390,8 +405,9 @@ def _plan(
     needed = test.users_needed(totals, size)
     low, high = factor_range(totals.relative_error(relative=relative), test.level)
     arm = math.ceil(needed) if users is None else users
+    factors = (low, 1.0, high) if users is None else None
     error = standard_error(totals, size, arm)
-    dates = test.dates(pilot, totals, size, arm, users_per_day, (low, 1.0, high) if users is None else None)
+    dates = test.dates(pilot, totals, size, arm=arm, entering=users_per_day, factors=factors)
     return ABPlan(
         value=totals.value,
         lift=size,
@@ -410,7 +426,7 @@ def _plan(
         **vars(dates),
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, pilot.undated),
+        notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, undated=pilot.undated),
         reading=pilot.lines,
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
@@ -512,8 +528,8 @@ class _Test:
 
         # An upper limit of the lift: a rate of 1, or for other rewards an amount that the users detect.
         most = totals.value if totals.value > 0.0 else 1.0
-        if totals.unit:
-            most = (1.0 - totals.value) * (1.0 - 1e-9)
+        if totals.binary:
+            most = (1.0 - totals.value) * (1.0 - 1e-9)  # slightly below, where the rate's variance is not 0
         else:
             while self.users_needed(totals, most) > users and most < 1e6 * abs(totals.value or 1.0):
                 most *= 2.0
@@ -521,6 +537,7 @@ class _Test:
             raise UserError(
                 f"users {users:,}: so few cannot detect any lift possible with this log's rewards. Give more"
             )
+        # The logarithm, because the number of users spans many orders of magnitude between these lifts.
         return float(brentq(lambda lift: math.log(self.users_needed(totals, lift) / users), most * 1e-9, most))
 
     def dates(
@@ -543,7 +560,7 @@ class _Test:
             factors: multiples of ``arm`` for the lower confidence limit, the estimate and the upper limit of the needed
                 users; None if ``arm`` is stated and not estimated.
         """
-        span = None if pilot.days is None else int(pilot.days.max()) + 1
+        span = None if pilot.days is None else int(pilot.days.max()) + 1  # days of the log
         both_arms = 2.0 * arm
         if entering is not None:
             days = both_arms / entering
@@ -551,6 +568,7 @@ class _Test:
             return Dates(entering, span, days, low, high, both_arms, round(arm * totals.length))
         if span is None or pilot.days is None or pilot.clusters is None:
             return Dates(log_days=span)
+        # A user who comes on several days is one user, so that errors fall more slowly than with new users each day.
         log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
         after = totals.variance_under(totals.share(lift)) / totals.variance
         errors = log.error(1.0, after)
@@ -597,7 +615,7 @@ def standard_error(totals: UserTotals, lift: float, users: int) -> float:
 def _check_rate(totals: UserTotals, lift: float) -> None:
     """Raise UserError for a lift that would bring a rate outside [0, 1]."""
     after = totals.value + lift
-    if totals.unit and not 0.0 <= after <= 1.0:
+    if totals.binary and not 0.0 <= after <= 1.0:
         raise UserError(
             f"lift: from {totals.value:.3g} to {after:.3g}, and rewards here are 0 or 1: name one that leaves the rate "
             "in [0, 1]"
@@ -611,7 +629,7 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
         pilot: the log.
         target: column of the target policy.
         baseline: column of the baseline; None for the logging policy.
-        error: standard error of the difference.
+        error: standard error of the difference in the A/B test.
 
     Raises:
         UserError: the target takes none of the logged actions, or does the same as the baseline.
@@ -624,7 +642,7 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     other = pilot.propensity if baseline is None else pilot.policies[baseline]
     scores = (probability / pilot.propensity - other / pilot.propensity) * pilot.reward
     sums = user_sums(scores - scores.mean(), pilot.clusters)
-    square = float(sums @ sums)
+    square = float(sums @ sums)  # the squared standard error is square / n^2 with n rows, and falls as 1 / n
     if square <= 0.0:
         raise UserError(
             f"target {target} does what {baseline or 'the logging policy'} does: there is nothing to compare"
@@ -632,19 +650,21 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(totals: UserTotals, needed: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
+def _notes(
+    totals: UserTotals, needed: int, stated: int | None, entering: float | None, undated: str
+) -> tuple[str, ...]:
     """Return caveats of a plan: too few users, in the log or in the test, and missing dates.
 
     Args:
         totals: sums of the log's users.
         needed: number of users per arm that detects the lift.
-        given: stated number of users per arm; None without one.
+        stated: stated number of users per arm; None if a lift is stated.
         entering: number of users per day; None if it is unknown.
         undated: reason why the log's dates are not used; may be empty.
     """
     notes = []
-    if given is not None and given < needed:
-        notes.append(f"the {given:,} users per arm do not find this lift: it takes {needed:,}")
+    if stated is not None and stated < needed:
+        notes.append(f"the {stated:,} users per arm do not find this lift: it takes {needed:,}")
     rewarded = np.count_nonzero(totals.rewards)
     if totals.users < FEW_USERS:
         notes.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")

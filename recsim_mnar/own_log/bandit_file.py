@@ -39,12 +39,14 @@ class Reading:
         fold_case: whether values of ``by``, and items of policies' columns, are equal in any capitals.
         deduplicate: whether to keep only the first of rows that are equal in every column.
         separate_events: whether rows that are equal in every column are separate events, not copies.
-        today: the policy that may be the logging policy itself, with the column of the propensities; None if none is.
+        today: name of a policy that may have the column of the propensities, as it logged the rows; None if none may.
         decimal: decimal mark of a text file, "." or ","; None to detect it.
         target_is: contents of policies' columns: "item", "probability"; None to detect them.
         times: whether to read a column of times into ``others``.
-        propensities_of: event that propensities of slates are of: position, conditional, slate or set; None to detect.
-        exact: whether columns have the names of our own logs, or those given, so that nothing is recognised or noted.
+        propensities_of: event that propensities of slates are of: position, conditional, slate or set; None to detect
+            it.
+        exact: True if columns have the names of this package's logs, or those stated, so that nothing is recognised or
+            noted.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -65,7 +67,7 @@ class Reading:
 
     @property
     def says_more(self) -> bool:
-        """True if the user states more than our own logs need."""
+        """True if the user states more about columns and rows than reading this package's own logs needs."""
         leaves_out = self.drop_missing or self.deduplicate or self.drop_invalid is not None
         return leaves_out or any(self.columns.values()) or bool(self.context)
 
@@ -76,7 +78,7 @@ def but_for_slates(columns: Mapping[str, str | None]) -> dict[str, str | None]:
 
 
 BLOCK_ROWS = 1 << 19
-"""Rows of a block."""
+"""Number of rows of a block."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,10 @@ class Block:
 
     Attributes:
         columns: (n,) numbers by name.
-        user: (n,) int64 ids of the users, or None.
+        user: (n,) numbers of the users; None if rows are independent.
         numbers: (n,) row numbers in the file, from 1 below the header.
-        action: (n,) int64 ids of the items shown, None if not needed.
-        digest: (n,) equal for rows that are equal in the columns compared for copies, None if not needed.
+        action: (n,) numbers of the items shown; None if not needed.
+        digest: (n,) hashes, equal for rows that are equal in the columns compared for copies; None if not needed.
     """
 
     columns: dict[str, Floats]
@@ -105,9 +107,10 @@ class Block:
 
     @staticmethod
     def concat(blocks: Sequence[Block], rows: Any = slice(None)) -> Block:
-        """Concatenate blocks, and select ``rows`` of the result."""
+        """Concatenate blocks, and select ``rows`` of the result: an index, a slice or a mask of NumPy."""
 
         def join(arrays: Sequence[Any]) -> Any:
+            """Concatenate one column of all blocks; None if they lack it. One array is not copied."""
             if arrays[0] is None:
                 return None
             return (arrays[0] if len(arrays) == 1 else np.concatenate(arrays))[rows]
@@ -129,16 +132,16 @@ class BanditFile:
     """The decisions of a file, n rows.
 
     Attributes:
-        source: the file, for messages.
-        columns: which column is what.
-        reward: (n,).
-        propensity: (n,), None where the file has none.
-        user: ids of the users, None without such a column.
-        action: ids of the logged actions, None if they are not needed or missing.
-        logger: ids of the policies that logged the rows, None without such a column.
-        key: ids by which rows of a second file are found.
-        segment: values of the column of segments, -1 for none.
-        again: (n,) which rows repeat an earlier one in every column, None if unknown.
+        source: name of the file in messages.
+        columns: columns by role.
+        reward: (n,) rewards.
+        propensity: (n,) propensities; None without such a column.
+        user: ids of the users; None without such a column.
+        action: ids of the logged actions; None if they are not needed or some are missing.
+        logger: ids of the policies that logged the rows; None without such a column.
+        key: ids by which rows of a second file are found; None without such a column.
+        segment: values of the column of segments, with code -1 for a missing one; None without such a column.
+        again: (n,) which rows are copies of an earlier one; None if no row is known to be.
         policies: (n,) probability of the logged action by policy, from the file's own columns.
         others: (n,) further columns of numbers, by name.
         context: by column, (n,) numbers or ids.
@@ -146,7 +149,7 @@ class BanditFile:
         lines: notes for a person on columns used and rows left out.
         counts: rows, organic_rows, duplicates, coincidences, by_chance, dropped_duplicates, dropped_missing,
             dropped_invalid, kept, if they are not 0.
-        exact: as in :class:`Reading`.
+        exact: True if no column had to be recognised (:attr:`Reading.exact`).
     """
 
     source: str
@@ -184,7 +187,7 @@ class BanditFile:
 
     @property
     def weight(self) -> Floats | None:
-        """(n,) how many rows each row stands for; None if that is one positive number."""
+        """(n,) number of rows that each row stands for; None without weights, or if all have one positive weight."""
         name = self.columns.get("weight")
         if name is None:
             return None
@@ -195,7 +198,10 @@ class BanditFile:
 
     @property
     def chances(self) -> Floats | None:
-        """(n,) propensities divided by relative weights of rows: their inverses still sum to the number of rows."""
+        """(n,) propensities divided by relative weights of rows; None without propensities.
+
+        Sums of 1 / chance over rows then are weighted sums of 1 / propensity, with weights of mean 1.
+        """
         weight = self.weight
         if self.propensity is None or weight is None:
             return self.propensity
@@ -205,6 +211,7 @@ class BanditFile:
         """Select the rows marked in ``keep`` (n,)."""
 
         def select(values: Any) -> Any:
+            """Select the rows of an array, of ids, or of each value of a dictionary; None stays None."""
             if isinstance(values, dict):
                 return {name: select(column) for name, column in values.items()}
             if isinstance(values, Ids):
@@ -217,7 +224,7 @@ class BanditFile:
         return replace(self, **{name: select(getattr(self, name)) for name in (*names, "row_numbers", "again")})
 
     def clusters(self) -> Clusters | None:
-        """Return the users, None if rows are independent."""
+        """Return the users as clusters of dependent rows; None if rows are independent."""
         codes = self.users
         if codes is None:
             return None
@@ -253,7 +260,7 @@ class WeighedLog:
         rows: number of rows.
         users: number of users, None if rows are independent.
         mean_reward: weighted mean reward of the rows: the value of the policy that logged them.
-        counts: numbers of rows left out and the like, as in :class:`BanditFile`.
+        counts: numbers of rows read and left out, by the names of :attr:`BanditFile.counts`.
         weights: (n,) target / propensity by policy; empty without propensities.
     """
 
@@ -304,14 +311,14 @@ class Problem:
 
         Args:
             code: key of the texts.
-            level: see the class.
+            level: :data:`NOTE` or :data:`PROBLEM`.
             *columns: columns that it concerns; the first two are ``column`` and ``other`` in the texts.
             **params: further parameters of the texts; ``says`` and ``do`` choose another case of them.
         """
         return Problem(code, level, *texts_of(code, columns, params), columns)
 
     def to_dict(self) -> Mapping[str, object]:
-        """For JSON."""
+        """Return the fields as JSON types."""
         return dict(vars(self))
 
     def __str__(self) -> str:
@@ -329,6 +336,7 @@ def texts_of(code: str, columns: tuple[str, ...], params: Mapping[str, Any]) -> 
 _SAMPLED = 1 << 18
 """Number of rows from which coincidences are estimated."""
 _ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
+"""Names of columns of row numbers, such as the index that pandas writes, by which copies differ."""
 
 
 def chance_of(
@@ -344,25 +352,57 @@ def chance_of(
     written twice. Large logs are sampled by group.
 
     Args:
-        tables: the rows.
+        tables: all rows, in any number of tables.
         columns: columns by role.
         group: columns of users, times and the like, in which rows must be equal to be compared.
-        seen: columns in which rows are equal, and the values of the first rows.
-        digests: (m,) equal for rows that are equal in these columns.
+        seen: columns in which rows are equal, and by column the values of the first rows.
+        digests: (m,) hashes of all rows, equal for rows that are equal in these columns.
+
+    Returns:
+        expected: number of rows that are equal to an earlier one by chance.
+        more: True if more rows are, so that some are copies.
     """
     rows_alike = np.unique(digests, return_counts=True)[1]
-    if np.gcd.reduce(rows_alike) > 1:
+    if np.gcd.reduce(rows_alike) > 1:  # every different row occurs 2, 4, ... times, or 3, 6, ...
         return 0.0, True
     numbering = _numbering_columns(*seen)
+    one_in = np.uint64(max(1, digests.size // _SAMPLED))
+    sample = _sample(tables, columns, group, numbering, digests, one_in)
+    n_equal = n_repeats(sample["row"])
+    # Rows with equal numbers are equal in all columns, so that the numbers are of requests, and equal rows are copies.
+    if any(n_repeats(sample[f"number {name}"]) == n_equal for name in numbering):
+        return 0.0, True
+    probability = None
+    if "propensity" in columns:
+        probability = np.clip(sample["propensity"], 0.0, 1.0)
+    expected, more = repeats_by_chance(
+        sample["row"], sample["group"], sample["item"], sample["item and reward"], probability
+    )
+    return expected * float(one_in), more
+
+
+def _sample(
+    tables: Iterable[Rows],
+    columns: Columns,
+    group: Sequence[str],
+    numbering: Sequence[str],
+    digests: NDArray[np.uint64],
+    one_in: np.uint64,
+) -> dict[str, NDArray[Any]]:
+    """Draw one in ``one_in`` groups of rows, and hash the columns that :func:`chance_of` compares.
+
+    Returns:
+        For the rows drawn, hashes under "row", "group", "item", "item and reward" and, for each column of
+        ``numbering``, "number" with its name; and, if there are any, the propensities.
+    """
     item = [columns[role] for role in ("action", "item") if role in columns][:1]
     item_and_reward = [*item, *(columns[role] for role in ("reward",) if role in columns)]
-    one_in = np.uint64(max(1, digests.size // _SAMPLED))
     parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
     begin = 0
     for table in tables:
         end = begin + len(table)
         groups = table.digests(group)
-        sampled = groups % one_in == 0
+        sampled = groups % one_in == 0  # whole groups, as hashes are uniform
         rows = table.kept(sampled)
         parts["row"].append(digests[begin:end][sampled])
         parts["group"].append(groups[sampled])
@@ -373,21 +413,7 @@ def chance_of(
         if "propensity" in columns:
             parts["propensity"].append(np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0))
         begin = end
-    digests_of_rows = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    copies = n_repeats(digests_of_rows["row"])
-    if any(n_repeats(digests_of_rows[f"number {name}"]) == copies for name in numbering):
-        return 0.0, True
-    probability = None
-    if "propensity" in columns:
-        probability = np.clip(digests_of_rows["propensity"], 0.0, 1.0)
-    expected, more = repeats_by_chance(
-        digests_of_rows["row"],
-        digests_of_rows["group"],
-        digests_of_rows["item"],
-        digests_of_rows["item and reward"],
-        probability,
-    )
-    return expected * float(one_in), more
+    return {name: np.concatenate(arrays) for name, arrays in parts.items()}
 
 
 def _numbering_columns(names: Sequence[str], head: Mapping[str, Sequence[Any]]) -> list[str]:
@@ -403,7 +429,7 @@ def columns_of_copies(names: Sequence[str]) -> list[str]:
 
 
 def exact_columns(file: TableFile, reading: Reading) -> Columns:
-    """Find the columns by the names of our own logs, or those given."""
+    """Find the columns by the names of this package's logs, or by those stated; nothing else is recognised."""
     named: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
     also = ["user", "event", "action", *(["time"] if reading.times else [])]
     named |= {role: role for role in also if role in file.names}
@@ -425,5 +451,5 @@ def context_values(rows: Rows, name: str) -> Floats | Ids:
 
 
 def names_behind(mark: str, counts: Counter[str]) -> list[str]:
-    """Return the rest of the names of counts that begin with a mark."""
+    """Return the names of counts that begin with a prefix, without it."""
     return [name.removeprefix(mark) for name in counts if name.startswith(mark)]

@@ -69,44 +69,44 @@ class BanditLog:
         file: the table.
         columns: columns by role.
         policies: columns of policies' probabilities of the logged action.
-        others: further columns of numbers.
+        extra_columns: further columns of numbers.
         reading: the user's statements about the file.
-        needs: roles that must have a column.
-        today: further names of the policy that logged the rows.
-        of_items: policies whose columns hold the item that they show instead of probabilities.
-        alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
+        required_roles: roles that must have a column.
+        logging_names: further names of the policy that logged the rows.
+        item_policies: policies whose columns hold the item that they show instead of probabilities.
+        is_part: whether this is one part of a log, whose ids have no meaning in other parts unless they are numbers.
         counts: counts of the last pass, also of unknown words of events and missing values by column.
         users: numbers of the users.
         actions: numbers of the items shown.
         some_without_action: whether some row lacks the item shown.
-        unread: faults of the rows that the last pass left out as unreadable.
-        copies_in: columns in which copies are equal, for a person.
-        digested: columns in which copies were last compared; none before that.
-        chosen: why a column is the action, if others hold the same items.
+        unreadable: faults of the rows that the last pass left out as unreadable.
+        copies_in: columns in which copies are equal, in words for messages.
+        compared_columns: columns in which copies were last compared; empty before the first comparison.
+        choice_note: reason why a column is the action, if further columns hold the same items.
         unit: unit of the counts: rows, or items if rows hold lists.
-        lists: number of lists in that case.
+        n_lists: number of lists; None if rows hold single items.
     """
 
     file: TableFile
     columns: Columns
     policies: Sequence[str]
-    others: Sequence[str]
+    extra_columns: Sequence[str]
     reading: Reading
-    needs: Sequence[str]
-    today: Sequence[str] = ()
-    of_items: frozenset[str] = frozenset()
-    alone: bool = False
+    required_roles: Sequence[str]
+    logging_names: Sequence[str] = ()
+    item_policies: frozenset[str] = frozenset()
+    is_part: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     users: Numbering = field(default_factory=Numbering)
     actions: Numbering = field(default_factory=Numbering)
     _no_events: bool | None = None
     some_without_action: bool = False
-    unread: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
     copies_in: str = "every column"
-    digested: Sequence[str] = ()
-    chosen: str = ""
+    compared_columns: Sequence[str] = ()
+    choice_note: str = ""
     unit: str = "row"
-    lists: int | None = None
+    n_lists: int | None = None
 
     @staticmethod
     def open(
@@ -114,37 +114,46 @@ class BanditLog:
         policies: Sequence[str] = (),
         *,
         reading: Reading | None = None,
-        needs: Sequence[str] = (),
-        others: Sequence[str] = (),
+        required_roles: Sequence[str] = (),
+        extra_columns: Sequence[str] = (),
     ) -> BanditLog:
         """Open a bandit log and recognise its columns.
 
         Args:
-            path: as :meth:`recsim_mnar.tables.parts.TableFile.open`.
+            path: a file, a folder of parts, or an open table (:meth:`recsim_mnar.tables.parts.TableFile.open`).
             policies: columns of policies' probabilities of the logged action.
             reading: the user's statements about the file.
-            needs: roles besides the reward that must have a column: "propensity", "action", "user".
-            others: further columns of numbers.
+            required_roles: roles besides the reward that must have a column: "propensity", "action", "user".
+            extra_columns: further columns of numbers.
 
         Raises:
             UserError: no such file or column, or several candidates.
         """
         reading = reading or Reading()
         file = TableFile.open(path, reading.decimal)
-        _check_named(file, (*policies, *others), reading)
+        _check_named(file, (*policies, *extra_columns), reading)
         shown_item = ShownItem()
-        of_items: frozenset[str] = frozenset()
-        if reading.exact:
+        item_policies: frozenset[str] = frozenset()
+        if reading.exact:  # nothing is recognised: columns have the names of the package's own logs
             columns = exact_columns(file, reading)
         else:
-            columns, shown_item = recognised_columns(file, policies, reading, needs)
+            columns, shown_item = recognised_columns(file, policies, reading, required_roles)
             if "action" in columns:
                 targets = [name for name in policies if name != columns.get("propensity")]
-                of_items = frozenset(columns_of_items(file, columns["action"], targets, reading))
+                item_policies = frozenset(columns_of_items(file, columns["action"], targets, reading))
             _refuse_one_policy(file, policies, reading)
         if "weight" in columns:
-            others = [*others, columns["weight"]]
-        return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items, chosen=shown_item.line)
+            extra_columns = [*extra_columns, columns["weight"]]
+        return BanditLog(
+            file,
+            columns,
+            policies,
+            extra_columns,
+            reading,
+            required_roles,
+            item_policies=item_policies,
+            choice_note=shown_item.line,
+        )
 
     @property
     def parts(self) -> Parts:
@@ -152,27 +161,30 @@ class BanditLog:
         return self.file.parts
 
     def at(self, part: Path) -> BanditLog:
-        """Return one of its files as a log that is read in the same way."""
+        """Open one file of the log as a log with the same columns and the same reading."""
         return BanditLog(
-            TableFile.open(part, self.reading.decimal),
-            self.columns,
-            self.policies,
-            self.others,
-            self.reading,
-            self.needs,
-            self.today,
-            self.of_items,
-            alone=True,
-            digested=self.digested,
+            file=TableFile.open(part, self.reading.decimal),
+            columns=self.columns,
+            policies=self.policies,
+            extra_columns=self.extra_columns,
+            reading=self.reading,
+            required_roles=self.required_roles,
+            logging_names=self.logging_names,
+            item_policies=self.item_policies,
+            is_part=True,
+            compared_columns=self.compared_columns,
         )
 
     def kinds(self) -> dict[str, str]:
-        """Return how the values of each column are used."""
+        """Return by column how its values are parsed: "number", "id" or "time".
+
+        A column with two uses keeps the first kind that it gets here, except that an item policy's column holds ids.
+        """
         columns = self.columns
         reading = self.reading
         numbers = [columns[role] for role in ("reward", "propensity") if role in columns]
-        kinds = dict.fromkeys((*numbers, *self.policies, *self.others), "number")
-        kinds |= dict.fromkeys(self.of_items, "id")
+        kinds = dict.fromkeys((*numbers, *self.policies, *self.extra_columns), "number")
+        kinds |= dict.fromkeys(self.item_policies, "id")
         ids = [columns[role] for role in ("user", "action", "logger") if role in columns]
         for name in (*ids, *reading.context, reading.key, reading.by):
             if name:
@@ -188,8 +200,9 @@ class BanditLog:
         reading = self.reading
         if reading.separate_events:
             return False
-        dated = ("time" in self.columns and "user" in self.columns) or reading.key is not None
-        return (dated and not reading.exact) or reading.deduplicate
+        # Without a time or a key, equal rows are common: the same user sees the same item twice.
+        identifies_events = ("time" in self.columns and "user" in self.columns) or reading.key is not None
+        return (identifies_events and not reading.exact) or reading.deduplicate
 
     @property
     def needs_all_rows(self) -> bool:
@@ -197,8 +210,8 @@ class BanditLog:
         reading = self.reading
         loggers = "logger" in self.columns and not reading.exact
         copies = self.looks_for_copies and "user" not in self.columns
-        joined = reading.key or reading.by or reading.context
-        return bool(joined or reading.deduplicate or loggers or copies or "weight" in self.columns)
+        by_id = reading.key or reading.by or reading.context  # columns of ids that are numbered over all rows
+        return bool(by_id or reading.deduplicate or loggers or copies or "weight" in self.columns)
 
     def read(self) -> BanditFile:
         """Read all decisions.
@@ -211,18 +224,18 @@ class BanditLog:
         rows.faults = work.faults
         log = work.decisions(rows)
         work.finish()
-        log.lines[:] = self.lines
+        log.lines[:] = self.lines  # only now: the notes need the counts of the finished pass
         return log
 
     def blocks(self, rows: int) -> Iterator[Block]:
         """Yield all decisions, about ``rows`` at a time.
 
         Raises:
-            UserError: as :meth:`read`, after the last row, with every fault.
-            AgainError: another pass is necessary.
+            UserError: the file is no table; or, after the last row, one line with every fault of the values.
+            AgainError: another pass from the first row is necessary.
         """
         work = _Pass(self)
-        for table in self.file.blocks(dict.fromkeys(self.digested, "text") | self.kinds(), rows, work.faults):
+        for table in self.file.blocks(dict.fromkeys(self.compared_columns, "text") | self.kinds(), rows, work.faults):
             block = work.block(table)
             if block is not None and len(block):
                 yield block
@@ -231,7 +244,8 @@ class BanditLog:
     def digests(self) -> NDArray[np.uint64]:
         """Hash each recommendation (m,) to 64 bits, equal for rows that are equal in all columns.
 
-        If a part lacks a column, in the columns that are read.
+        If a part of the log lacks one of the columns, only the columns that are read are compared.
+        ``compared_columns`` and ``copies_in`` are set to the columns that were compared.
         """
         names = columns_of_copies(self.file.names)
         self.copies_in = "every column"
@@ -242,38 +256,42 @@ class BanditLog:
             except AgainError:
                 continue
             except UserError:
-                if names == self.read_columns:
+                if names == self.read_columns:  # already without the columns that a part may lack
                     raise
                 names = self.read_columns
                 self.copies_in = ", ".join(names)
-        self.digested = names
+        self.compared_columns = names
         return np.concatenate(digests)
 
-    def _recommendations(self, digested: Sequence[str] = ()) -> Iterator[Rows]:
+    def _recommendations(self, text_columns: Sequence[str] = ()) -> Iterator[Rows]:
         """Yield the recommendations of another pass, without changing the counts of the last one.
 
         Args:
-            digested: columns that are read as text, too.
+            text_columns: further columns to read, as text.
         """
         counts = self.counts
-        unread = self.unread
-        work = _Pass(self)
+        unreadable = self.unreadable
+        work = _Pass(self)  # it sets new counts, which are undone at the end
         try:
-            for table in self.file.blocks(dict.fromkeys(digested, "text") | self.kinds(), BLOCK_ROWS):
+            for table in self.file.blocks(dict.fromkeys(text_columns, "text") | self.kinds(), BLOCK_ROWS):
                 yield work.recommendations(table)
         finally:
             self.counts = counts
-            self.unread = unread
+            self.unreadable = unreadable
 
-    def count_copies(self, alike: int = 1) -> None:
-        """Count copies, and the other rows of the ``alike`` ones that repeat an earlier one in the columns read.
+    def count_copies(self, n_alike: int = 1) -> None:
+        """Count rows that repeat an earlier one in every column, and those that do so only in the columns read.
 
-        Takes 8 bytes for each row. If chance explains the equal rows they count as separate events from now on.
+        Takes 8 bytes for each row. If chance explains the equal rows, they count as separate events from now on.
+
+        Args:
+            n_alike: number of rows that repeat an earlier one in the columns read; if 0, no row can be a copy, and the
+                rows are not read again.
         """
         digests = np.zeros(0, np.uint64)
-        if alike:
+        if n_alike:
             digests = self.digests()
-        self.counts[_ALIKE] = alike - n_repeats(digests)
+        self.counts[_ALIKE] = n_alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
 
@@ -299,20 +317,23 @@ class BanditLog:
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count the rows that repeat an earlier one, and return whether they are more than chance explains.
 
+        The number is counted as "duplicates" if they are, otherwise as "coincidences".
+
         Args:
-            digests: (m,) of :meth:`digests`.
+            digests: (m,) hashes of the recommendations, from :meth:`digests`.
         """
         number = n_repeats(digests)
         if not number:
             return False
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
         if self.reading.key:
-            group += [self.reading.key, *self.others]
-        seen = (self.digested, self.file.head())
-        expected, copies = chance_of(self._recommendations(self.digested), self.columns, group, seen, digests)
-        self.counts["duplicates" if copies else "coincidences"] = number
+            group += [self.reading.key, *self.extra_columns]
+        compared = (self.compared_columns, self.file.head())
+        tables = self._recommendations(self.compared_columns)
+        expected, more_than_chance = chance_of(tables, self.columns, group, compared, digests)
+        self.counts["duplicates" if more_than_chance else "coincidences"] = number
         self.counts["by_chance"] = round(expected)
-        return copies
+        return more_than_chance
 
     @property
     def read_columns(self) -> list[str]:
@@ -320,14 +341,20 @@ class BanditLog:
         return [name for name in self.kinds() if name != self.columns.get("event")]
 
     def out_of_order(self) -> bool:
-        """Renumber the users, who do not come in ascending order; returns whether their rows must be sorted."""
+        """Renumber users after a pass in which they did not come in ascending order.
+
+        First users are numbered in order of appearance, which ascends if the rows of each user are consecutive.
+
+        Returns:
+            False if another pass with these numbers may find ascending users; True if rows must be sorted by user.
+        """
         if not self.reading.exact and self.users.by_order_met():
             return False
         self.users.by_value()
         return True
 
     def user_ranks(self) -> NDArray[np.int64] | None:
-        """Return the place of each user's number in the order of ids after a pass; None if numbers are the ids."""
+        """Return the rank by id of each user number (n_users,) after a pass; None if numbers are the ids."""
         return self.users.ranks()
 
     @property
@@ -341,18 +368,18 @@ class BanditLog:
         """Describe rows that are equal, in all columns or in those that are read."""
         number = self.counts["duplicates"] + self.counts["coincidences"]
         by_chance = self.counts["coincidences"] > 0
-        what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
+        head = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
         chance = f"chance makes some {self.counts['by_chance']:,} equal"
         if number and self.reading.deduplicate:
-            yield f"{what}: left out" + f", though {chance}: are they different events?" * by_chance
+            yield f"{head}: left out" + f", though {chance}: are they different events?" * by_chance
         elif number and by_chance:
-            yield f"{what}: kept as separate events, as {chance}"
+            yield f"{head}: kept as separate events, as {chance}"
         elif number:
-            yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
-        alike = self.counts[_ALIKE]
-        if alike > 0 and "time" in self.columns:
-            what = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
-            yield f"{what} ({', '.join(self.read_columns)}) and not in the other columns: kept"
+            yield f"{head}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+        n_alike = self.counts[_ALIKE]
+        if n_alike > 0 and "time" in self.columns:
+            head = f"{in_rows(n_alike)} repeat{'s' * (n_alike == 1)} an earlier row in what is read"
+            yield f"{head} ({', '.join(self.read_columns)}) and not in the other columns: kept"
 
     def _left_out(self) -> Iterator[str]:
         """Describe rows that are left out."""
@@ -363,7 +390,7 @@ class BanditLog:
             yield f"{self._have(missing, 'missing values', 'missing values')} left out ({columns})"
         if invalid:
             have = self._have(invalid, "a value that cannot be read", "values that cannot be read")
-            yield f"{have} left out: {'; '.join(self.unread)}"
+            yield f"{have} left out: {'; '.join(self.unreadable)}"
 
     def _have(self, number: int, one: str, several: str) -> str:
         """Format ``1 row has a value and is``, ``2 rows have values and are``."""
@@ -372,7 +399,7 @@ class BanditLog:
         return f"1 {self.unit} has {one} and is"
 
     def _odd_values(self) -> Iterator[str]:
-        """Describe first rewards that probably mean something else."""
+        """Yield a line for each sign, in the first rows, that the rewards are not what their column should hold."""
         column = self.columns["reward"]
         rewards = head_numbers(self.file.head().get(column, ()), self.file.decimal)
         if rewards is not None:
@@ -383,19 +410,19 @@ class BanditLog:
         """Describe the file, its columns, its users and its events."""
         counts = self.counts
         rows = in_rows(counts["rows"])
-        if self.lists is not None:
-            rows = f"{in_rows(self.lists)}, {counts['rows']:,} items"
+        if self.n_lists is not None:
+            rows = f"{in_rows(self.n_lists)}, {counts['rows']:,} items"
         written = ", ".join(self.file.how_written())
         yield f"{self.file.path}: {rows}" + (f" ({written})" if written else "")
         yield f"taken: {self.columns.line()}"
-        if self.chosen:
-            yield self.chosen
-        yield from self.columns.lines()[1:]
+        if self.choice_note:
+            yield self.choice_note
+        yield from self.columns.lines()[1:]  # the first line is the one above
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
         if cut:
             yield f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"
         same = "both are the same" + " but for capitals" * self.reading.fold_case
-        for column in sorted(self.of_items):
+        for column in sorted(self.item_policies):
             yield f"{column}: the item that the policy shows. Its probability of the item shown is 1 where {same}"
         yield from percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
         yield from self._odd_values()
@@ -413,7 +440,7 @@ class BanditLog:
         if event is None:
             return
         words = names_behind(_WORD, counts)
-        if not counts["shown_rows"]:
+        if not counts["shown_rows"]:  # not a column of events: finish() has raised an error otherwise
             yield f"column {event} holds {', '.join(words[:3])}: all rows count as recommendations"
             return
         viewed = counts["organic_rows"]
@@ -444,14 +471,21 @@ def _check_named(file: TableFile, columns: Sequence[str], reading: Reading) -> N
 
 
 class _Pass:
-    """One pass over a log: counts rows and collects faults."""
+    """One pass over a log, which counts its rows and collects their faults.
+
+    Attributes:
+        log: the log, whose counts and unreadable faults are replaced by those of this pass.
+        faults: faults of all rows so far.
+        counts: numbers of rows by what became of them.
+        forgiven: codes of faults whose rows are left out, as the user wishes, instead of raising an error.
+    """
 
     def __init__(self, log: BanditLog) -> None:
         self.log = log
         self.faults = Faults(str(log.file.path))
         self.counts: Counter[str] = Counter()
         log.counts = self.counts
-        log.unread = ()
+        log.unreadable = ()
         self.forgiven: tuple[str, ...] = ()
         if log.reading.drop_missing:
             self.forgiven += (MISSING,)
@@ -465,17 +499,17 @@ class _Pass:
         reading = log.reading
         self.counts["rows"] += len(rows)
         rows = self.recommendations(rows)
-        again = None
+        is_copy = None
         if log.looks_for_copies:
-            rows, again = self._without_copies(rows)
+            rows, is_copy = self._without_copies(rows)
         reward, propensity, policies = self._probabilities(rows)
-        other_columns = {name: rows.numbers(name) for name in log.others}
+        other_columns = {name: rows.numbers(name) for name in log.extra_columns}
         if reading.times and "time" in columns:
             other_columns[columns["time"]] = rows.times(columns["time"])
         ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
-        if "action" in log.needs and "action" in columns:
+        if "action" in log.required_roles and "action" in columns:
             ids["action"] = rows.ids(columns["action"])
-        elif "action" in columns:
+        elif "action" in columns:  # items are used if all rows have one; a missing one is no fault
             quiet = rows.quiet()
             actions = quiet.ids(columns["action"])
             if not quiet.faults.faults:
@@ -485,18 +519,18 @@ class _Pass:
         if reading.by is not None:
             ids["segment"] = rows.quiet().ids(reading.by)
         result = BanditFile(
-            rows.source,
-            columns,
-            reward,
-            propensity,
-            policies,
-            other_columns,
-            {name: context_values(rows, name) for name in reading.context},
-            rows.row_numbers,
-            [],
-            self.counts,
-            reading.exact,
-            again=again,
+            source=rows.source,
+            columns=columns,
+            reward=reward,
+            propensity=propensity,
+            policies=policies,
+            others=other_columns,
+            context={name: context_values(rows, name) for name in reading.context},
+            row_numbers=rows.row_numbers,
+            lines=[],  # set after the pass
+            counts=self.counts,
+            exact=reading.exact,
+            again=is_copy,
             **ids,
         )
         keep = self._kept(rows)
@@ -505,23 +539,24 @@ class _Pass:
         return result.kept(keep)
 
     def block(self, rows: Rows) -> Block | None:
-        """Return the decisions of a block; None once there is a fault."""
+        """Return the decisions of a block; None once there is a fault, as the pass then only collects faults."""
         log = self.log
         columns = log.columns
         self.counts["rows"] += len(rows)
         rows = self.recommendations(rows)
         reward, propensity, policies = self._probabilities(rows)
-        assert propensity is not None
+        assert propensity is not None  # callers read blocks only if there is such a column
         numbers = {columns["reward"]: reward, columns["propensity"]: propensity, **policies}
-        numbers |= dict.fromkeys(log.today, propensity) | {name: rows.numbers(name) for name in log.others}
+        numbers |= dict.fromkeys(log.logging_names, propensity)
+        numbers |= {name: rows.numbers(name) for name in log.extra_columns}
         user = digest = None
         if "user" in columns:
-            user = log.users.codes(rows, columns["user"], alone=log.alone)
+            user = log.users.codes(rows, columns["user"], alone=log.is_part)
         if log.looks_for_copies:
-            digest = rows.digests(log.digested or log.read_columns)
+            digest = rows.digests(log.compared_columns or log.read_columns)
         action = self._actions(rows)
         if log.reading.times and "time" in columns:
-            rows.times(columns["time"])
+            rows.times(columns["time"])  # only for its faults
         keep = self._kept(rows)
         if any(fault.code not in self.forgiven for fault in self.faults.faults):
             return None
@@ -531,19 +566,30 @@ class _Pass:
         return block[keep]
 
     def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
-        """Number the items shown (n,); None if there are none, or some row lacks one."""
+        """Number the items shown (n,); None if the log has no such column, or an earlier pass found a row without one.
+
+        Raises:
+            AgainError: a row lacks the item; earlier blocks of this pass had items, so that it is repeated without.
+        """
         log = self.log
         if "action" not in log.columns or log.some_without_action:
             return None
         quiet = rows.quiet()
-        codes = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
+        codes = log.actions.codes(quiet, log.columns["action"], alone=log.is_part)
         if quiet.faults.faults:
             log.some_without_action = True
             raise AgainError
         return codes
 
     def _probabilities(self, rows: Rows) -> tuple[Floats, Floats | None, dict[str, Floats]]:
-        """Read rewards, propensities and policies; the propensities under another name are the same array."""
+        """Parse rewards, propensities and policies' probabilities.
+
+        Returns:
+            reward: (n,) rewards.
+            propensity: (n,) propensities; None without such a column.
+            policies: (n,) probability of the logged action by policy; the same array as ``propensity`` if it is that
+                column, so that each fault is recorded once.
+        """
         log = self.log
         columns = log.columns
         reward = rows.numbers(columns["reward"])
@@ -552,7 +598,7 @@ class _Pass:
             propensity = rows.probabilities(columns["propensity"], zero=False)
         policies = {}
         for name in log.policies:
-            if name in log.of_items:
+            if name in log.item_policies:
                 action = rows.quiet().ids(columns["action"])
                 policies[name] = same_items(rows.ids(name), action, fold=log.reading.fold_case)
             elif propensity is not None and name == columns["propensity"]:
@@ -562,17 +608,23 @@ class _Pass:
         return reward, propensity, policies
 
     def _kept(self, rows: Rows) -> NDArray[np.bool_]:
-        """Return which rows (n,) have all values, and count the others."""
+        """Return which rows (n,) have all values, and count the rows that are left out and kept."""
         keep = np.ones(len(rows), np.bool_)
         for name, bad in (("dropped_missing", rows.missing), ("dropped_invalid", rows.invalid)):
             if bad is not None:
-                self.counts[name] += int(np.count_nonzero(bad & keep))
+                self.counts[name] += int(np.count_nonzero(bad & keep))  # a row counts once, under its first reason
                 keep &= ~bad
         self.counts["kept"] += int(np.count_nonzero(keep))
         return keep
 
     def recommendations(self, rows: Rows) -> Rows:
-        """Select the rows that a column of events marks as recommendations; all of them if it is of something else."""
+        """Select the rows that a column of events marks as recommendations, and count views and other events.
+
+        If the column holds something else, all rows are selected.
+
+        Raises:
+            AgainError: the first block's column held no events, but a later block's does.
+        """
         log = self.log
         name = log.columns.get("event")
         if name is None:
@@ -583,7 +635,7 @@ class _Pass:
             self.counts[_WORD + word] = 1
         any_known = bool(events.shown.any() or events.viewed.any())
         numbers_rows = len(events.words) > _MOST_EVENTS
-        if log._no_events is None:
+        if log._no_events is None:  # the first block decides
             log._no_events = numbers_rows or (not any_known and name != "event")
         if log._no_events:
             if any_known and not numbers_rows:
@@ -595,22 +647,27 @@ class _Pass:
         self.counts["shown_rows"] += int(np.count_nonzero(events.shown))
         if log.reading.exact and events.words:
             other = ~(events.shown | events.viewed)
-            what = "is neither organic nor bandit"
-            rows.note("unknown_event", name, other, what, values=values, advice="write one of them")
+            phrase = "is neither organic nor bandit"
+            rows.note("unknown_event", name, other, phrase, values=values, advice="write one of them")
         if events.shown.all():
             return rows
         return rows.kept(events.shown)
 
     def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
-        """Count rows that repeat others in every column; drop them if the user says so, otherwise return which."""
-        alike = n_repeats(rows.digests(self.log.read_columns))
-        if alike:
+        """Count rows that repeat an earlier one in every column, and drop them if the user wishes.
+
+        Returns:
+            rows: the rows, without repeats if these are dropped.
+            is_copy: (n,) which rows are copies; None if they were dropped, or chance explains them.
+        """
+        n_alike = n_repeats(rows.digests(self.log.read_columns))
+        if n_alike:
             digests = self.log.digests()
-        else:
+        else:  # rows that differ in the columns read differ: no pass over all columns is necessary
             digests = np.arange(len(rows), dtype=np.uint64)
         is_repeat = repeats(digests)
         number = int(np.count_nonzero(is_repeat))
-        self.counts[_ALIKE] = alike - number
+        self.counts[_ALIKE] = n_alike - number
         copies = self.log.are_copies(digests)
         if self.log.reading.deduplicate and number:
             self.counts["dropped_duplicates"] = number
@@ -618,7 +675,7 @@ class _Pass:
         return rows, is_repeat if copies else None
 
     def finish(self) -> None:
-        """Raise for faults of the pass, and count what was forgiven.
+        """Raise for faults of the pass that are not forgiven, and count the faults that are.
 
         Raises:
             UserError: nothing was recommended, no row is left, or one line with every fault.
@@ -631,13 +688,13 @@ class _Pass:
             why = without_recommendations(names_behind(_WORD, counts), name)
             raise UserError(f"{faults.source} holds no bandit rows: {why}")
         forgiven = faults.forgive(self.forgiven)
-        log.unread = [fault.message for fault in forgiven if fault.code != MISSING]
+        log.unreadable = [fault.message for fault in forgiven if fault.code != MISSING]
         if faults.faults and log.looks_for_copies and "duplicates" not in counts:
             log.count_copies()
         advice = DROP
-        again = counts["duplicates"] - counts["dropped_duplicates"]
-        if again:
-            advice += f"; besides, {again:,} rows repeat an earlier row (--deduplicate)"
+        n_copies = counts["duplicates"] - counts["dropped_duplicates"]
+        if n_copies:
+            advice += f"; besides, {n_copies:,} rows repeat an earlier row (--deduplicate)"
         n_invalid = sum(fault.count for fault in faults.faults if fault.code in INVALID)
         if any(fault.code == MISSING and fault.column == log.columns["reward"] for fault in faults.faults):
             advice = missing_rewards(log.file.head(), log.columns["reward"], log.file.decimal) + advice
@@ -658,7 +715,7 @@ class _Pass:
             share = 100.0 * number / total
             raise UserError(
                 f"{self.faults.source}: {in_rows(number)} of {total:,} ({share:.2g} %) cannot be read, more than "
-                f"{100 * limit:g} %: {'; '.join(self.log.unread)}. If they may be left out all the same, "
+                f"{100 * limit:g} %: {'; '.join(self.log.unreadable)}. If they may be left out all the same, "
                 f"--drop-invalid {math.ceil(share) / 100:g}",
                 code="invalid_values",
             )

@@ -53,7 +53,7 @@ class BlockQuestion:
         missing: for some policies, the column of their probability of all actions that the logging policy never takes.
         facts: known facts about the log.
         limit: column of the largest possible reward of each row's action, or None.
-        today: further columns that name the logging policy.
+        logging_names: further columns that name the logging policy.
         estimators: names of estimators that need only sums over rows.
         precision: largest ratio of half the interval to the value with which a value is trusted.
     """
@@ -67,7 +67,7 @@ class BlockQuestion:
     missing: Mapping[str, str]
     facts: Facts
     limit: str | None = None
-    today: Sequence[str] = ()
+    logging_names: Sequence[str] = ()
     estimators: Sequence[str] = (LEADING,)
     precision: float = PRECISION
 
@@ -79,7 +79,7 @@ class BlockQuestion:
         """
         if name in self.missing:
             return block.columns[self.missing[name]]
-        if name == self.propensity or name in self.today:
+        if name == self.propensity or name in self.logging_names:
             return np.zeros(len(block))
         return None
 
@@ -177,7 +177,7 @@ class Gathered:
         self._merge(block_sums)
 
     def _of_block(self, block: Block) -> Gathered:
-        """Compute the sums of a block, except those over consecutive rows."""
+        """Compute the sums of a block, except ``repeats`` and ``copies``, without changing this object."""
         question = self.question
         question.check_rewards(block)
         columns = block.columns
@@ -208,7 +208,7 @@ class Gathered:
         return sums
 
     def _merge(self, other: Gathered) -> None:
-        """Add the sums of other users' rows in place, except those over consecutive rows."""
+        """Add the sums of other users' rows in place, except ``repeats`` and ``copies``, which callers add."""
         for name in ("policies", "scores", "pairs"):
             sums = getattr(self, name)
             for key, further in getattr(other, name).items():
@@ -245,7 +245,7 @@ def gather_blocks(log: BanditLog, question: BlockQuestion) -> Gathered:
     in_order = True
     shift = question.facts.counted_from(math.inf)
     read = functools.partial(log.blocks, BLOCK_ROWS)
-    while True:
+    while True:  # once more for each exception below, and if the shift was too large
         gathered = Gathered(question, shift)
         lowest = math.inf
         try:
@@ -377,7 +377,7 @@ class RowStore(ExitStack):
         return np.memmap(file, self._dtypes[name], "r")
 
     def rows(self, places: NDArray[np.int64]) -> Block:
-        """Read the rows (n,) at these places as a block."""
+        """Read the rows at these places (n,), counted from the first row appended, as a block."""
 
         def values(name: str) -> Any:
             """Return the column's values in these rows, None without the column."""
@@ -389,7 +389,7 @@ class RowStore(ExitStack):
 
 
 def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArray[np.int64] | None]) -> Iterator[Block]:
-    """Sort rows by user: yield blocks of whole users in ascending order; each user's rows keep their order.
+    """Yield the rows sorted by user, in blocks of whole users; the rows of each user keep their order.
 
     The rows are written to temporary files, and each block has a range of users, with about ``rows`` rows or, if one
     user has more, the rows of that user.
@@ -408,6 +408,7 @@ def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArra
             return
         rank = ranks()
         users = numbers if rank is None else rank[numbers]
+        # The edges of ranges are quantiles of a sample of the users of rows, so that each has about as many rows.
         n_ranges = max(1, math.ceil(len(users) * _MARGIN / rows))
         sample = users[:: max(1, len(users) // _SAMPLES)]
         edges = np.unique(np.quantile(sample, np.arange(1, n_ranges) / n_ranges, method="lower"))
@@ -477,12 +478,12 @@ def gather_parts(
                 parts.append(part)
         if not parts or any(part.users[1] >= following.users[0] for part, following in itertools.pairwise(parts)):
             return None
-        needed = question.facts.counted_from(min(part.lowest for part in parts))
-        if needed >= shift:
+        needed_shift = question.facts.counted_from(min(part.lowest for part in parts))
+        if needed_shift >= shift:
             log.counts.clear()
             log.counts.update(counts)
             return functools.reduce(operator.add, [part.gathered for part in parts])
-        shift = needed
+        shift = needed_shift  # a smaller reward was found: read all parts again
 
 
 def _first_items(log: BanditLog, question: BlockQuestion) -> RepeatSums:

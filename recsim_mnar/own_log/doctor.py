@@ -63,8 +63,8 @@ class TargetFacts:
 
     Attributes:
         file: path as the user gave it.
-        on: the column by which its rows are found.
-        policies: policies that it has probabilities of.
+        on: column by which its rows are found; None if they are the log's rows in order.
+        policies: policies whose probabilities it has.
         lines: notes for a person on how it was read.
     """
 
@@ -81,15 +81,15 @@ class Contents:
     Attributes:
         rows: number of rows: ``bandit_rows``, ``organic_rows`` and ``other_rows`` by their events.
         users: number of users, with the median and the most ``rows_of_a_user``.
-        repeats: rows with an item that their user met before.
+        repeats: number of rows whose user has an earlier row with the same item.
         loggers: number of policies that logged.
         items: number of items; of a bandit log the number of ``actions`` shown and ``share_shown``, their share of the
             ``actions_known``.
-        time: the first and the last, as numbers and as text.
-        duplicates: rows that are equal to an earlier one; ``copies`` if chance does not explain them.
-        reward: least, largest and mean.
+        time: first and last time, as numbers and as text.
+        duplicates: number of rows that are equal to an earlier one; ``copies`` if chance does not explain them.
+        reward: least, largest and mean reward.
         propensity: contents of the column of propensities.
-        mean_weight: mean weights of each target, and of equal shares.
+        mean_weight: mean weight of each target, and of a policy that shows all items equally often.
         events: rows by event.
         missing: missing values by column.
         slates: contents of a file of slates.
@@ -133,11 +133,11 @@ class Examination:
     Attributes:
         source: path as the user gave it.
         kind: :data:`BANDIT`, :data:`INTERACTIONS` or :data:`TABLE`.
-        ours: whether it is a log as this package writes them.
+        ours: True for a log that this package wrote.
         written: what is unusual in the format of a text file.
         columns: columns by role.
         others: columns without a role.
-        segments: those of them that estimates can be split by.
+        segments: columns without a role by which estimates can be split.
         targets: columns of target policies.
         contents: contents of the rows.
         problems: problems and remarks.
@@ -191,8 +191,8 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """Examine a table file: CSV with any separator, decimal mark and encoding, or Parquet; or a folder of parts.
 
     Args:
-        path: as :meth:`recsim_mnar.tables.parts.TableFile.open`.
-        asked: the user's statements about it.
+        path: path of the file or folder.
+        asked: the user's statements about it; None for none.
 
     Raises:
         UserError: no such file or column, one that is no table, or a log that differs from its receipts (see `verify`);
@@ -236,7 +236,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
 
 
 def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
-    """Examine a tool's log as :func:`recsim_mnar.own_log.doctor.examine_file` does."""
+    """Examine the table that a tool's log was converted to, and add the damages of the log to the problems."""
     columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
     targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
     examination = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
@@ -252,8 +252,9 @@ def _examine_target_file(file: TableFile, asked: Asked, examination: Examination
         outside = [name for name in asked.targets if name not in file.names]
         second = TargetFile.open(asked.target_file, asked.on, outside, file.names)
         columns = {role: name for role, name in asked.columns.items() if role != "item"}
-        needs = ("action",) if second.by_action else ()
-        log = BanditLog.open(file, reading=Reading(columns, key=asked.on, drop_missing=True), needs=needs).read()
+        required_roles = ("action",) if second.by_action else ()
+        reading = Reading(columns, key=asked.on, drop_missing=True)
+        log = BanditLog.open(file, reading=reading, required_roles=required_roles).read()
         targets = second.read(log, drop_missing=True)
     except UserError as error:
         examination.problems.append(Problem("target_file", PROBLEM, str(error)))
@@ -274,7 +275,7 @@ def _examine_target_file(file: TableFile, asked: Asked, examination: Examination
 
 
 def _receipts(path: Path) -> str | None:
-    """Verify a folder, or a file with a receipt; returns the result, None without receipts.
+    """Verify a folder, or a file with a receipt; return the result in one sentence, None without receipts.
 
     Raises:
         UserError: files differ from their receipts: no command reads such a log.
@@ -301,7 +302,10 @@ def _columns_of_one_policy(file: TableFile, columns: Columns, problems: list[Pro
 
 
 def _items(file: TableFile, columns: Columns) -> dict[str, str]:
-    """Find columns without a role that hold items, and how they do."""
+    """Map columns without a role that hold items to the way in which they do (ALIKE or IN_CAPITALS).
+
+    A column whose values may be items or probabilities is left out.
+    """
     action = columns.get("action")
     head = file.head()
     items: dict[str, str] = {}
@@ -324,9 +328,14 @@ def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[st
 
 
 def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDArray[np.bool_]] | None:
-    """Return which rows (n,) are recommendations and which are views, by their events or by the column with a value.
+    """Return which rows are recommendations and which are views; None if no column tells, so that all are the former.
 
-    None if no column tells, so that every row is a recommendation.
+    Without a column of events, a row with an action is a recommendation and a row with an item is a view, if every row
+    has one of the two.
+
+    Returns:
+        shown: (n,) which rows are recommendations.
+        viewed: (n,) which rows are views.
     """
     if "event" in columns:
         events = Events.of(rows.column(columns["event"]))
@@ -342,7 +351,20 @@ def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDAr
 
 
 class _Examiner:
-    """Examines the rows of a file."""
+    """Examines the rows of a file.
+
+    Attributes:
+        all_rows: all rows that were read, with views.
+        rows: the recommendations among them; all rows if no column tells recommendations from views.
+        shown: (n,) which rows are recommendations.
+        viewed: (n,) which rows are views.
+        mixed: True if a column tells recommendations from views, and there are recommendations.
+        none_shown: True if such a column marks no row as a recommendation.
+        items: by column that holds items, the way in which it does.
+        user: (m,) numbers of the users of ``rows``, once they are read; None without such a column.
+        problems: problems so far, which the methods extend.
+        contents: contents of the rows, which the methods fill in.
+    """
 
     def __init__(
         self,
@@ -376,7 +398,12 @@ class _Examiner:
         self.user: NDArray[np.int64] | None = None
 
     def examine(self, shown: ShownItem, slate_problems: Sequence[Problem]) -> Examination:
-        """Examine everything; problems of slates are added to the others."""
+        """Examine everything.
+
+        Args:
+            shown: how the column of the items shown was chosen.
+            slate_problems: problems of slates, which are added to the problems found here.
+        """
         contents = self.contents
         if shown.line:
             self.problems.append(Problem("action_chosen", NOTE, shown.line, "", (shown.column,)))
@@ -415,19 +442,19 @@ class _Examiner:
         if shown.rivals:
             guesses.pop("action", None)
         return Examination(
-            str(self.file.path),
-            self.kind,
-            ours,
-            self.file.how_written(),
-            self.columns,
-            unused,
-            segments,
-            self.targets,
-            contents,
-            self.problems,
-            guesses,
-            self.items,
-            self.asked.decimal,
+            source=str(self.file.path),
+            kind=self.kind,
+            ours=ours,
+            written=self.file.how_written(),
+            columns=self.columns,
+            others=unused,
+            segments=segments,
+            targets=self.targets,
+            contents=contents,
+            problems=self.problems,
+            guesses=guesses,
+            items=self.items,
+            decimal=self.asked.decimal,
         )
 
     def _unused_columns(self) -> list[str]:
@@ -439,7 +466,7 @@ class _Examiner:
         return [name for name in self.file.names if name not in used]
 
     def _unnamed(self, unnamed: Unnamed) -> list[str]:
-        """Report possible uses of columns without a role; returns those of segments."""
+        """Add problems for possible uses of columns without a role, and return the columns of segments."""
         if "propensity" in self.columns and not self.targets:
             # Columns with other probabilities of slates, and the like, of a policy whose own column is there too.
             further = {end for name in unnamed.others for end in endings_of([name], unnamed.others) if end != name}
@@ -458,9 +485,11 @@ class _Examiner:
         return segments
 
     def _add(self, code: str, level: str = PROBLEM, **params: Any) -> None:
+        """Add a problem that concerns no column."""
         self.problems.append(Problem.of(code, level, **params))
 
     def _column(self, role: str) -> Ids | None:
+        """Read the column of ids of a role; None without one, or without rows."""
         name = self.columns.get(role)
         if name is None or not len(self.rows):
             return None
@@ -482,7 +511,8 @@ class _Examiner:
                 self._add("one_user")
             if item is not None:
                 good = (user.codes >= 0) & (item.codes >= 0)
-                contents.repeats = n_repeats(user.codes[good] * max(item.number, 1) + item.codes[good])
+                pairs = user.codes[good] * max(item.number, 1) + item.codes[good]  # one number per user and item
+                contents.repeats = n_repeats(pairs)
         if logger is not None:
             contents.loggers = logger.number
         if item is not None:
@@ -557,7 +587,7 @@ class _Examiner:
             params["says"] = "one"
         self._add("duplicates", PROBLEM if copies else NOTE, **params)
         self.contents.duplicates = number
-        self.contents.copies = number * copies
+        self.contents.copies = number * copies  # 0 if chance explains them
 
     def _values(self) -> None:
         """Summarise rewards, propensities and weights."""
@@ -583,7 +613,7 @@ class _Examiner:
         self.problems += facts.problems(values, name, self.rows.row_numbers)
         if not facts.percent:
             contents.mean_weight = self._mean_weights(values, name, targets)
-        if facts.least == 1.0 == facts.largest:
+        if facts.least == 1.0 == facts.largest:  # a deterministic policy logged
             self._add("no_exploration")
 
     def _target(self, name: str) -> Floats:

@@ -51,8 +51,10 @@ def problems_of(faults: Iterable[Fault]) -> list[Problem]:
 
 
 HIGHEST = 1.0 + 1e-6
+"""Largest probability, with room for rounding."""
 _PERCENT = 100.0
 _SHOWN = 3
+"""Number of bad rows that a problem names."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class MeanWeight:
         is_target = self.actions is None
         below = self.mean < 1.0
         case = ("target" if is_target else "shares") + ("_below" if below else "_above")
-        if below and self.low <= 1.0 / _PERCENT <= self.high:
+        if below and self.low <= 1.0 / _PERCENT <= self.high:  # propensities in per cent
             case = "percent"
         return Problem.of(
             "mean_weight",
@@ -224,11 +226,11 @@ class Asked:
         columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
         targets: columns of target policies' probabilities of the logged action.
         n_actions: number of actions; None if only the file tells.
-        target_file: a second file with the targets, whose rows are found by column ``on``.
-        on: see ``target_file``.
+        target_file: path of a second file with the targets; None without one.
+        on: column of both files by which rows of the second one are found; None if they are in the same order.
         guessed: roles of ``columns`` that the user did not name.
         decimal: decimal mark of a text file; None to detect it.
-        propensities_of: event that propensities of slates are of, as in ``--propensities-of``.
+        propensities_of: event that propensities of slates are of, a value of ``--propensities-of``; None to detect it.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -242,7 +244,18 @@ class Asked:
 
 
 def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns, ShownItem]:
-    """Recognise the kind of a file and its columns; also returns how the action was chosen."""
+    """Recognise the kind of a file and its columns.
+
+    Args:
+        file: the table.
+        source: name of the file in messages.
+        asked: the user's statements about it.
+
+    Returns:
+        kind: :data:`BANDIT`, :data:`INTERACTIONS` or :data:`TABLE`.
+        columns: columns by role.
+        shown_item: how the column of the items shown was chosen; empty for interactions and tables.
+    """
     named = asked.columns
     item = named.get("item")
     targets = [name for name in asked.targets if name in file.names]
@@ -267,6 +280,7 @@ def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns
     if logged or rewarded or asked.targets or asked.target_file is not None:
         is_bandit = "reward" in columns or "propensity" in columns
         return BANDIT if is_bandit else TABLE, columns, shown_item
+    # No bandit log: items are those of interactions now, not of recommendations.
     named = {role: named.get(role) for role in ("user", "item", "time")}
     columns = find_columns(source, file.names, named=named, optional=("user", "item", "time", "event"))
     kind = INTERACTIONS if "user" in columns and "item" in columns else TABLE
@@ -305,9 +319,15 @@ def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, 
 
 
 def _perhaps_rewards(file: TableFile, columns: Columns, *, logged: bool) -> tuple[str, ...]:
-    """List columns that could be the reward, those of zeros and ones first.
+    """List columns that could be the reward, the likeliest first.
 
-    Without usual names these alone, and only if the file seems to have propensities (``logged``).
+    If several columns have usual names of rewards, these are the candidates, those of zeros and ones first. Otherwise
+    all columns of zeros and ones are, those with a word for an outcome first.
+
+    Args:
+        file: the table.
+        columns: columns by role.
+        logged: True if the file seems to have propensities; without them and without usual names there is no candidate.
     """
     import pyarrow as pa
 
@@ -333,9 +353,9 @@ class Unnamed:
         rows: the recommendations; faults in them are ignored.
         columns: columns with a role.
         targets: columns of target policies.
-        others: the other columns.
+        others: columns without a role.
         decimal: decimal mark of the file's numbers.
-        items: how those of the other columns hold items that do.
+        items: by column of ``others`` that holds items, the way in which it does (ALIKE or IN_CAPITALS).
     """
 
     rows: Rows
@@ -346,7 +366,10 @@ class Unnamed:
     items: Mapping[str, str] = field(default_factory=dict)
 
     def guesses(self) -> dict[str, str]:
-        """Guess the column of ambiguous roles, and of the user: one with a likely name whose values recur."""
+        """Return by role the likeliest column of ambiguous roles, and of the user if that has no column.
+
+        A column of users has a likely name and the most different values, if each occurs twice on average.
+        """
         guesses: dict[str, str] = {}
         for role in _GUESSES:
             names = [name for name in self.columns.unclear.get(role, ()) if name not in guesses.values()]
@@ -365,7 +388,12 @@ class Unnamed:
         return guesses
 
     def segments(self) -> tuple[list[str], list[Problem]]:
-        """List columns of segments: of a few words, and fixed before; with remarks on spellings in other capitals."""
+        """Find columns by which estimates can be split: texts of few values, independent of what was recommended.
+
+        Returns:
+            names: names of the columns.
+            remarks: notes on values that differ only in capitals.
+        """
         names = []
         remarks = []
         unclear = {name for candidates in self.columns.unclear.values() for name in candidates}
@@ -413,6 +441,7 @@ class Unnamed:
         return False
 
     def _numbers(self, role: str) -> Floats:
+        """Return the numbers (n,) in the column of a role."""
         return self.rows.numbers(self.columns[role])
 
     @cached_property
@@ -453,7 +482,13 @@ class Unnamed:
         )
 
     def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
-        """Report columns that look like a policy's probabilities; ``user`` (n,) as in :func:`mean_weight`."""
+        """Return a note on columns that look like a policy's probabilities of the logged action; empty without any.
+
+        These are columns whose mean weight can be 1 or, if there are none, columns with more than two different shares.
+
+        Args:
+            user: (n,) numbers of users, -1 where missing; None if rows are independent.
+        """
         rows = self.rows
         propensity = self._numbers("propensity")
         shares = {}
@@ -480,10 +515,10 @@ class SlateFacts:
     """Contents of a file of slates.
 
     Attributes:
-        form: one row per position, or per slate.
-        slates: number of slates, of ``least`` to ``most`` items; None if they could not be read.
-        least: see ``slates``.
-        most: see ``slates``.
+        form: "one row per position" or "one row per slate".
+        slates: number of slates; None if they could not be read.
+        least: number of items of the smallest slate; None if slates could not be read.
+        most: number of items of the largest slate; None if slates could not be read.
         propensities_of: by column, the kind of its probabilities.
         columns: columns of slates and positions by role; empty if a row is a slate.
         options: command-line options to read the file like this.
@@ -520,7 +555,12 @@ class KnownSlates:
 
 
 def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, list[Problem]]:
-    """Read a file of slates; returns its contents and problems, None for a file of single items."""
+    """Read a file of slates.
+
+    Returns:
+        slates: the file and its contents; None for a file of single items.
+        problems: problems of the slates.
+    """
     slate_file = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
     if slate_file is None:
         return None, []
@@ -560,7 +600,12 @@ def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, l
 
 
 def _read(slate_file: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
-    """Read the slates without faulty rows, and list their problems; if none is left, the reason."""
+    """Read the slates without faulty rows.
+
+    Returns:
+        log: the slates; None if they cannot be read, or no row is left.
+        problems: problems of the slates or, without ``log``, the reason for that.
+    """
     named = {role: name for role, name in asked.columns.items() if role != "item"}
     reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
     targets = [name for name in asked.targets if endings_of([name], slate_file.file.names)]

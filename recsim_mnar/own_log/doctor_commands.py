@@ -20,7 +20,9 @@ _UNREADABLE = (
     *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
     "unclear",
 )
+"""Codes of problems with which a command refuses the column."""
 _LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
+"""Roles of columns that ``estimate`` has options for."""
 _OF = "--propensities-of"
 _FIX = "first correct what is marked with !"
 
@@ -33,7 +35,7 @@ class Fit:
         command: name of the command.
         fits: whether the command line works on the file as it is.
         line: the command line, with guessed columns if ``fits`` is false; empty if there is none.
-        says: what the command gives, or what is lacking.
+        says: description of the command's result, or of what the file lacks.
     """
 
     command: str
@@ -54,7 +56,13 @@ def commands_for(found: Examination) -> list[Fit]:
 
 
 def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str:
-    """Write a command line with the columns that the user had to name, and those guessed."""
+    """Format a command line with options for the columns that the user named and those guessed.
+
+    Args:
+        found: the file.
+        words: the command and its arguments.
+        roles: roles of columns that the command has options for.
+    """
     named = []
     for role in roles:
         if found.columns.how.get(role) in (NAMED, GUESSED):
@@ -64,7 +72,7 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         options = slates.options
         if words[0] == "estimate" or _OF not in options:
             named += options
-        else:
+        else:  # a plan has no such option; it and its value are the last two
             named += options[: options.index(_OF)]
     for role in roles:
         if role in found.columns.without:
@@ -78,7 +86,7 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
 
 
 def _blocked(found: Examination, columns: Iterable[str]) -> bool:
-    """Return whether values of these columns are refused."""
+    """Return whether one of these columns has values that commands refuse."""
     blocked: set[str] = set()
     for problem in found.problems:
         if problem.code in _UNREADABLE and problem.level == PROBLEM:
@@ -114,6 +122,7 @@ def guessed_in_words(found: Examination, line: str) -> str:
     if perhaps:
         guessed += [_as_policies(found, perhaps).replace(" is ", " ")]
     if guessed:
+        # The first guess is a clause, "ctr is the reward"; the following ones leave out the verb.
         return f"guessed: {', '.join(guessed).replace(' ', ' is ', 1)}"
     return ""
 
@@ -168,11 +177,12 @@ def _propensities_of(found: Examination) -> str:
 
 
 def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
-    """Return the option that items in other capitals need."""
+    """Return the option --fold-case if a target's items are written in other capitals; empty if none is."""
     return ["--fold-case"] * any(found.items.get(name) == IN_CAPITALS for name in targets)
 
 
 def _estimate(found: Examination) -> Fit:
+    """Write the command line of estimates, for the file's targets, likely targets or the logging policy."""
     no = functools.partial(Fit, "estimate", False, "")
     why = _refused(found)
     if why:
@@ -214,7 +224,10 @@ def _estimate(found: Examination) -> Fit:
 
 
 def _least(found: Examination) -> str:
-    """Ask for the smallest propensity; the smallest in the log is no bound, so it is only mentioned."""
+    """Return a question to the user for the smallest propensity, to be appended to a sentence; may be empty.
+
+    The smallest in the log is no bound, so that it is only mentioned.
+    """
     if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
     propensity = found.contents.propensity
@@ -244,11 +257,9 @@ def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
     first, *other_segments = found.segments
     line = f"{estimate.line} {shlex.join(['--by', first])}"
     says = f"the same by {first}, if that was fixed before anything was shown"
-    return [
-        Fit(
-            "estimate --by", True, line, says + (f"; likewise by {', '.join(other_segments)}" if other_segments else "")
-        )
-    ]
+    if other_segments:
+        says += f"; likewise by {', '.join(other_segments)}"
+    return [Fit("estimate --by", True, line, says)]
 
 
 def _with_targets(found: Examination, second: TargetFacts) -> Fit:
@@ -289,6 +300,7 @@ def _plan_ab(found: Examination) -> Fit:
 
 
 def _compare(found: Examination) -> Fit:
+    """Write the command line of a comparison of recommenders on interactions."""
     fit = functools.partial(Fit, "compare --interactions")
     if "propensity" in found.columns.unclear:
         return fit(False, "", _FIX)
@@ -310,10 +322,10 @@ def _compare(found: Examination) -> Fit:
     if found.contents.time is not None:
         by = "leave-one-out and a split by time"
     source = shlex.quote(str(found.source))
-    several = found.contents.events or {}
+    events = found.contents.events or {}
     pooled = ""
-    if len(several) > 1:
-        pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses"
+    if len(events) > 1:
+        pooled = f"; {events_in_words(events)} rows are pooled: --option events=NAME chooses"
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
@@ -322,6 +334,7 @@ def _compare(found: Examination) -> Fit:
 
 
 def _replay(found: Examination) -> Fit:
+    """Write the command line of a replay, for a log with views between recommendations."""
     needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
     if not found.contents.organic_rows and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
         says = f"{needs}; without these it takes --policy random alone, which needs no history"

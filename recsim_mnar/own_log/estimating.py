@@ -139,21 +139,21 @@ class Answer:
     """Estimates from a log.
 
     Attributes:
-        records: with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
-            verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role ("target", "baseline",
-            "today" or "difference"), today (whether the policy, or the baseline of a difference, logged the rows),
-            leads (whether it is the record of its policy to read first), and baseline for a difference, whose policy is
-            "target - baseline"; JSON types only. With ``refute`` the leading value of each target has refuters, a list
-            of findings. The best of several policies also has best_of: policies, level, low, high, verdict,
-            verdict_level and findings at a level corrected for the choice. With ``by`` the leading differences have
-            segments: by, worse, better, cannot_tell and do_not_use, names of segments.
-            :func:`recsim_mnar.answers.sentence.sentence_of` summarises them.
+        records: one dictionary of JSON types per policy and estimator, and per difference from the baseline. Its keys
+            are policy ("target - baseline" for a difference), estimator, value, low, high, level, method, n, ess,
+            verdict (a sentence), verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role
+            ("target", "baseline", "today" or "difference"), today (True if the policy, or the baseline of a difference,
+            logged the rows), leads (True for the record of its policy to read first) and, for a difference, baseline.
+            With ``refute`` the leading value of each target also has refuters, a list of findings. The best of several
+            policies has best_of: policies, level, low, high, verdict, verdict_level and findings at a level corrected
+            for the choice. With ``by`` the leading differences have segments: by, and names of segments under worse,
+            better, cannot_tell and do_not_use. :func:`recsim_mnar.answers.sentence.sentence_of` summarises records.
         lines: notes for a person on the columns used and the rows left out.
-        log: the rows behind the estimates, ``policies`` including those of the target file; None if they were read in
+        log: rows behind the estimates, whose ``policies`` include those of the target file; None if they were read in
             blocks.
-        segments: records of segments, with by, segment (None for the rows without a value), intervals, how many hold
-            jointly at level_of_all, and ``level``, that of each.
-        refused: errors of a column of segments that was refused; the other estimates do not depend on it.
+        segments: records of segments, with the further keys by, segment (None for rows without a value), intervals
+            (number of intervals that hold jointly at level_of_all) and level (coverage of each).
+        refused: errors of a column of segments that was refused; ``records`` do not depend on it.
     """
 
     records: list[Record]
@@ -187,11 +187,12 @@ def estimate_log(
     it, and the estimates have the bits of all rows at once. Other estimates need memory for all rows.
 
     Args:
-        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.parts.TableFile.open`.
+        path: a CSV, Parquet or Arrow file, a folder of such parts, or an open table.
         question: policies and estimators. If neither ``propensity_min`` nor ``weight_max`` is stated, the smallest
             propensity in the provenance of a replayed log is used (``propensity_min_taken`` in the diagnostics).
         reading: the user's statements about the file's columns and rows.
-        gather: reads parts in parallel where moments suffice, see :func:`recsim_mnar.own_log.blocks.gather_parts`.
+        gather: function that reads parts in parallel where moments suffice, such as
+            :func:`recsim_mnar.own_log.blocks.gather_parts`; None to read them one after another.
 
     Raises:
         UserError: for invalid files, columns and values, in one line.
@@ -208,7 +209,7 @@ class _Estimating:
         log: the opened log, with the columns that the question needs.
         names: all policies to estimate, the baseline included.
         targets: names of the target policies: ``names`` without a baseline that is no target itself.
-        today: names of the logging policy among ``names``.
+        logging_names: names of the logging policy among ``names``.
         lost: for some policies, the column of their probability of actions that the logging policy never takes.
         refused: errors of a refused column of segments.
         bound: smallest propensity by statement or provenance; None if it is unknown.
@@ -245,8 +246,8 @@ class _Estimating:
         self._refuse_doubles()
         propensity_column = self.columns.get("propensity") or ""
         with_column = [*inside, *(self.second.names if self.second is not None else ())]
-        self.today = [name for name in self.names if name == propensity_column or name not in with_column]
-        self.log.today = self.today
+        self.logging_names = [name for name in self.names if name == propensity_column or name not in with_column]
+        self.log.logging_names = self.logging_names
         self.provenance = provenance_of(self.file.parts)
         self.bound = known_bound(self.provenance, question.stated, propensity_column)
         stated = dict(question.stated)
@@ -274,6 +275,7 @@ class _Estimating:
         if question.target_file is not None:
             outside = [name for name in policies if name not in names and name != own_name]
             self.second = TargetFile.open(question.target_file, question.on, outside, names)
+        # A name that is in neither file stays, so that opening the log raises an error for it.
         inside = [name for name in policies if name in names or name not in (*outside, own_name)]
         if self.second is not None:
             policies += [name for name in self.second.names if name not in policies]
@@ -284,25 +286,25 @@ class _Estimating:
         question = self.question
         models = (question.q_logged, question.q_target, question.reward_limit)
         numbers = [name for name in (*models, *self.lost.values()) if name is not None]
-        needs = []
+        required_roles = []
         if question.fit_reward_model or (self.second is not None and self.second.by_action):
-            needs.append("action")
+            required_roles.append("action")
         if "propensity" in self.targets or "propensity" in question.needs:
-            needs.append("propensity")
+            required_roles.append("propensity")
         # Times are read for refuters only, but a column that the user names is checked in any case.
         times = question.refute or reading.columns.get("time") is not None
         reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
-        log = BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
+        log = BanditLog.open(self.file, inside, reading=reading, extra_columns=numbers, required_roles=required_roles)
         if "propensity" in log.columns or "action" in log.columns:
             return log
         # Without propensities they are estimated from actions; opening the log anew raises an error if there are none.
-        needs.append("propensity" if "propensity" in self.names else "action")
-        return BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
+        required_roles.append("propensity" if "propensity" in self.names else "action")
+        return BanditLog.open(self.file, inside, reading=reading, extra_columns=numbers, required_roles=required_roles)
 
     def _refuse_doubles(self) -> None:
         """Raise UserError for a column with two roles, such as a policy's probability and a model's prediction.
 
-        A column of segments with another role is refused without an error: the other estimates do not depend on it.
+        A column of segments with another role is refused without an error: further estimates do not depend on it.
         """
         question = self.question
         if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
@@ -347,18 +349,18 @@ class _Estimating:
         if question.baseline is not None:
             compared = [name for name in self.targets if name != question.baseline]
         block_question = BlockQuestion(
-            self.columns["reward"],
-            self.columns["propensity"],
-            self.names,
-            question.baseline,
-            compared,
-            self.clip,
-            self.lost,
-            self.facts,
-            question.reward_limit,
-            self.today,
-            question.estimators,
-            self.precision,
+            reward=self.columns["reward"],
+            propensity=self.columns["propensity"],
+            policies=self.names,
+            baseline=question.baseline,
+            compared=compared,
+            clip=self.clip,
+            missing=self.lost,
+            facts=self.facts,
+            limit=question.reward_limit,
+            logging_names=self.logging_names,
+            estimators=question.estimators,
+            precision=self.precision,
         )
         sums = self._gathered(block_question)
         log.count_copies(sums.copies)
@@ -374,7 +376,7 @@ class _Estimating:
             question.level,
             question.baseline,
             compared,
-            set(self.today),
+            set(self.logging_names),
             self.provenance,
             None if exact else self._tolerance,
         )
@@ -433,10 +435,10 @@ class _Estimating:
             log, targets = _joined(log, targets, question, drop_missing)
         if log.propensity is not None:
             # Later steps recognise the logging policy, under each of its names, by the identity of this array.
-            log.policies.update(dict.fromkeys(self.today, log.propensity))
+            log.policies.update(dict.fromkeys(self.logging_names, log.propensity))
         lines = [*log.lines, *targets.lines]
         segments = self._segments(log, lines)
-        if question.refute:
+        if question.refute:  # an error about a missing column comes before the work
             refuse_refuters(log)
         facts = self.facts
         reward_column = log.columns["reward"]
@@ -446,11 +448,11 @@ class _Estimating:
             limit_column(limits, log.reward, (reward_column, question.reward_limit), log.row_numbers)
             facts = replace(facts, reward_limit=limits)
         if log.propensity is None:
-            records = _without_propensities(log, self.targets, self.today, question, lines)
+            records = _without_propensities(log, self.targets, self.logging_names, question, lines)
             return Answer(records, lines, log, refused=self.refused)
         records = self._records(log, targets, facts, segments, lines)
         overall = [record for record in records if "by" not in record]
-        of_segments = records[len(overall) :]
+        of_segments = records[len(overall) :]  # they come last
         overall = [record | segment_summary(record, of_segments) for record in overall]
         lines += self._remarks(overall) + refuter_lines(overall)
         return Answer(overall, lines, log, of_segments, self.refused)
@@ -526,7 +528,7 @@ class _Estimating:
         counts = np.bincount(codes[codes >= 0], minlength=log.segment.number)
         for group in spelled_alike(log.segment.ids):
             words = [word for word in group if counts[code_of[word]]]
-            if len(words) < 2:
+            if len(words) < 2:  # rows with the other spellings were left out
                 continue
             words.sort(key=lambda word: -counts[code_of[word]])
             remark = "taken as different; --fold-case takes them as one"
@@ -562,6 +564,7 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
     name = log.columns["weight"]
     refuse_rows(weight <= 0.0, weight, name, "is not positive; give how many rows the row stands for", log.row_numbers)
     for target in targets:
+        # "weight" may also be the name of importance weights, which must not be multiplied with the propensities again.
         if log.columns.how["weight"] != NAMED and np.allclose(weight, log.policies[target] / log.propensity):
             raise UserError(f"{name} is {target} / propensity, and no weight of rows: add --weight-column none")
     lines.append(
@@ -665,18 +668,18 @@ def _models(
 
 
 def _without_propensities(
-    log: BanditFile, targets: Sequence[str], today: Sequence[str], question: Question, lines: list[str]
+    log: BanditFile, targets: Sequence[str], logging_names: Sequence[str], question: Question, lines: list[str]
 ) -> list[Record]:
     """Estimate with estimated propensities; the value of the logging policy is the mean reward.
 
     Args:
         log: all rows, with actions.
         targets: names of the target policies.
-        today: names of the logging policy.
+        logging_names: names of the logging policy.
         question: settings of the estimates; UserError if its baseline is not the logging policy.
         lines: notes for a person, which are extended.
     """
-    if question.baseline is not None and question.baseline not in today:
+    if question.baseline is not None and question.baseline not in logging_names:
         raise UserError(
             f"--baseline {question.baseline}: without propensities differences are from what the log earned: "
             "--baseline today, or name the column of propensities with --propensity-column"
@@ -684,7 +687,7 @@ def _without_propensities(
     assert log.action is not None
     actions = log.action.codes
     context, used = labels(log.context, len(log))
-    if log.logger is not None:
+    if log.logger is not None:  # policies that logged are further strata: one number for each pair with the context
         context = np.unique(context * (log.logger.number + 1) + log.logger.codes, return_inverse=True)[1].reshape(-1)
         used.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
     within = f" within {', '.join(used)}" if used else "; --context-columns names what the logging policy saw"
@@ -699,7 +702,7 @@ def _without_propensities(
 
     def value(name: str, estimator: str, *, level: float, from_today: bool = False) -> Estimate:
         """Estimate a policy's value or, with ``from_today``, its difference from the logging policy's."""
-        if name in today:
+        if name in logging_names:
             ones = np.ones(len(log))
             return estimate_value(log.reward, ones, ones, estimator=estimator, level=level, **options)
         return estimate_without_propensities(
@@ -717,10 +720,10 @@ def _without_propensities(
     policies = list(targets)
     compared: Sequence[str] = ()
     if question.baseline is not None:
-        policies += today
+        policies += logging_names
         compared = targets
     to_estimate = EstimateRequest(
-        policies, question.estimators, question.level, question.baseline, compared, set(today)
+        policies, question.estimators, question.level, question.baseline, compared, set(logging_names)
     )
     records = records_of(to_estimate, value, functools.partial(value, from_today=True))
     return with_file_findings(records, log, targets, lines)

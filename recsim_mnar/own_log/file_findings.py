@@ -68,16 +68,21 @@ def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str
 FEW = 12
 """Number of values above which numbers are cut into groups of equal size."""
 GROUPS = 5
+"""Number of these groups."""
 MOST_VALUES = 50
 """Most values of a text in a regression."""
 
 
 def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int64], list[str]]:
-    """Number the combinations of values (n,) of columns, and describe how each column was used.
+    """Number the combinations of values of columns, for estimates within each combination.
 
     Args:
         context: by column, (n,) numbers or ids; missing ones are a value.
         n: number of rows.
+
+    Returns:
+        codes: (n,) number of each row's combination, from 0.
+        lines: description of the use of each column, for a person.
     """
     codes = np.zeros(n, np.int64)
     lines = []
@@ -88,7 +93,7 @@ def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int6
             used = f"{values.number} values"
         else:
             distinct = np.unique(values[~np.isnan(values)])
-            number = len(distinct) + 2
+            number = len(distinct) + 2  # at least the number of codes: 0 for NaN, then from 1
             if len(distinct) > FEW:
                 edges = np.unique(np.nanquantile(values, np.arange(1, GROUPS) / GROUPS))
                 column = np.searchsorted(edges, values, side="right") + 1
@@ -98,15 +103,23 @@ def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int6
                 used = f"{len(distinct)} values"
             column = np.where(np.isnan(values), 0, column)
         lines.append(f"{name} ({used})")
+        # Numbered anew after each column, so that products stay small.
         codes = np.unique(codes * number + column, return_inverse=True)[1].reshape(n)
     return codes, lines
 
 
 def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list[str]]:
-    """Convert columns to numbers (n, d), None without any, and list the columns left out.
+    """Convert columns of context to a matrix for a regression.
 
     Numbers are scaled to mean 0 and standard deviation 1, with the mean for missing values; texts of up to
     :data:`MOST_VALUES` values have one column per value.
+
+    Args:
+        context: by column, (n,) numbers or ids.
+
+    Returns:
+        numbers: (n, d) matrix; None without columns.
+        left_out: names of columns with too many values.
     """
     columns: list[Floats] = []
     left_out = []
@@ -123,7 +136,7 @@ def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list
         if present.size:
             mean = float(present.mean())
             spread = float(present.std())
-        columns.append((np.where(np.isnan(values), mean, values) - mean) / (spread or 1.0))
+        columns.append((np.where(np.isnan(values), mean, values) - mean) / (spread or 1.0))  # constant columns are 0
     if not columns:
         return None, left_out
     return np.column_stack(columns), left_out
@@ -142,7 +155,7 @@ def findings_in_order(log: BanditFile) -> list[Finding]:
 
 
 def unweighed(log: BanditFile, record: Record) -> list[Finding]:
-    """Report that an estimator ignores the weights of rows."""
+    """Return a grave finding if the log has weights of rows and the record's estimator ignores them; empty if not."""
     if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
         return []
     params = {"estimator": record["estimator"], "column": log.columns["weight"]}
@@ -161,7 +174,14 @@ def values_of(column: Any) -> Any:
 def with_file_findings(
     records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]
 ) -> list[Record]:
-    """Add findings about the file to records: rows left out, repeated rows, loggers."""
+    """Return records with findings about the file: propensities by item, rows left out or repeated, and loggers.
+
+    Args:
+        records: records of the estimates.
+        log: the rows behind them.
+        targets: names of the target policies.
+        lines: notes for a person, which are extended by those on loggers.
+    """
     of_log = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
@@ -185,7 +205,7 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
         return []
     items = values_of(log.action)
     users = log.clusters()
-    for name, values in [("", None), *log.context.items()]:
+    for name, values in [("", None), *log.context.items()]:  # all rows first
         findings = item_findings(items, log.chances, users, context=values_of(values), context_name=name)
         if findings:
             return findings
@@ -203,21 +223,22 @@ def of_the_rows(counts: Counter[str]) -> list[Finding]:
         why = " or ".join(["are missing"] * bool(missing) + ["cannot be read"] * bool(counts["dropped_invalid"]))
         severity = scaled(share, MANY_DROPPED, np.inf)
         findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
-    again = counts["duplicates"] - counts["dropped_duplicates"]
-    if again:
-        share = again / kept
+    n_repeats = counts["duplicates"] - counts["dropped_duplicates"]
+    if n_repeats:
+        share = n_repeats / kept
         params: dict[str, Any] = {
-            "rows": in_rows(again),
-            "repeat": "repeat" + "s" * (again == 1),
+            "rows": in_rows(n_repeats),
+            "repeat": "repeat" + "s" * (n_repeats == 1),
             "by_chance": counts["by_chance"],
         }
         if counts["by_chance"]:
             params["says"] = "chance"
         findings.append(Finding("rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, **params))
-    events = counts["dropped_duplicates"] * bool(counts["coincidences"])
-    if events:
-        share = events / (events + kept)
-        findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
+    # Rows that --deduplicate left out although chance explains that they are equal.
+    n_events = counts["dropped_duplicates"] * bool(counts["coincidences"])
+    if n_events:
+        share = n_events / (n_events + kept)
+        findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(n_events)))
     return findings
 
 
@@ -227,9 +248,9 @@ def with_refuters(
     """Add ``refuters`` to the leading value of each target, and their findings to verdicts.
 
     Args:
-        records: of :class:`recsim_mnar.own_log.estimating.Answer`.
-        targets: names; one that takes none of the logged actions is left out.
-        log: the rows behind them.
+        records: records of the estimates (:class:`recsim_mnar.own_log.estimating.Answer`).
+        targets: names of target policies; one that takes none of the logged actions is left out.
+        log: the rows behind the estimates.
         least: smallest propensity of any item in any row, if the log's provenance has it.
         **columns: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
             before the item was chosen (``context``), and numbers that grow with ``time``.
@@ -276,11 +297,13 @@ def refuse_refuters(log: BanditFile) -> None:
 # ------------------------------------------------------------------------------ probabilities wrong by one factor
 
 _EXPLAINED = ("support_missing", "support_denied", "propensities")
+"""Codes of findings whose advice a likely fault replaces."""
 _ERRORS = 4.0
-"""Standard errors within which two numbers are the same."""
+"""Standard errors within which two numbers count as equal."""
 _CLOSE, _APART = 0.02, 1.25
-"""Share within which a sum is that of all items, and factor from which one is worth a word."""
+"""Relative difference up to which a sum counts as the number of items, and ratio from which it counts as different."""
 _LEAST_ROWS = 100
+"""Least number of rows with the smallest propensity for it to count as an undivided epsilon."""
 
 
 def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | None], propensity: str) -> list[Record]:
@@ -312,6 +335,7 @@ def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
         return record
 
     def explain(judged: Record) -> Record:
+        """Return a verdict with the likely fault as the advice of its explained findings."""
         findings = [Finding.from_dict(finding) for finding in judged["findings"]]
         findings = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in findings]
         return judged | Verdict(judged["verdict_level"], findings).to_dict()
@@ -323,17 +347,18 @@ def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
 
 
 def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, target: str) -> str:
-    """Guess what is wrong with probabilities, with the numbers that say so; "" where no guess fits.
+    """Return a sentence on the likely fault of the probabilities, with the numbers that show it; "" if no guess fits.
 
     The mean over rows of 1{item} / propensity is 1 for an item that can always be shown, so that over K such items they
     sum to K.
 
     Args:
-        items: of all rows, in one level.
-        facts: diagnostics of an estimate: propensity_min and least_propensity_rows.
-        propensity: the column.
-        target: the policy.
+        items: sums over all rows, without levels of a context.
+        facts: diagnostics of an estimate: propensity_min, least_propensity_rows and mean_weight.
+        propensity: column of the propensities.
+        target: name of the target policy.
     """
+    # With x the sum of 1 / propensity over a user's rows with an item, and l its number of rows: sums over users.
     n = float(items.rows[0])
     is_shown = items.x[0] > 0.0
     means = items.x[0][is_shown] / n
@@ -342,6 +367,7 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
     errors = np.sqrt(np.maximum(square, 0.0)) / n
     total = float(means.sum())
     of_each = total / number
+    # All items have the same mean, and it is precise enough to judge.
     alike = bool(np.all(np.abs(means - of_each) <= _ERRORS * errors)) and number > 1
     alike = alike and math.sqrt(float(errors @ errors)) <= 0.1 * total
     description = (
@@ -378,9 +404,17 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
 
 
 def _epsilon(facts: Mapping[str, float], propensity: str, number: int, total: float, n: float) -> str:
-    """Test whether the smallest propensity is epsilon, undivided.
+    """Return a sentence if the smallest propensity is an epsilon that was not divided by the number of items; else "".
 
-    With epsilon / number of items the sum is that number.
+    The mean of 1 / propensity over all rows is the number of items if propensities are right. It is tested with
+    epsilon / number in place of the smallest propensity.
+
+    Args:
+        facts: diagnostics of an estimate: propensity_min and least_propensity_rows.
+        propensity: column of the propensities.
+        number: number of items shown.
+        total: mean of 1 / propensity over all rows.
+        n: number of rows.
     """
     least = facts.get("propensity_min", 0.0)
     rows = facts.get("least_propensity_rows", 0)

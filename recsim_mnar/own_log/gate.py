@@ -47,7 +47,7 @@ _NO_BASELINE = (
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
 _READING = ("context", *STATED)
-_OWN = ("targets", "stated", "keep_rows", "needs", "interval")
+_NOT_ARGUMENTS = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that are not arguments of :func:`answer_file`."""
 CONTRADICTED = {
     *(
@@ -69,7 +69,7 @@ class Unmet(NamedTuple):
 
     Attributes:
         line: reason in one line.
-        causes: causes for programs: grave findings, and an interval that is not above 0; keys as in docs/json.md.
+        causes: causes for programs, with the keys of docs/json.md: grave findings, an interval that is not above 0.
     """
 
     line: str
@@ -88,7 +88,7 @@ class FileAnswer:
         warnings: limits of what the requirement can mean.
         files: paths of the log and the other files that were read, by their names for people.
         found: the estimates with notes on how the file was read.
-        causes: the causes of the reasons, for programs; keys as in docs/json.md.
+        causes: causes of the reasons for programs, with the keys of docs/json.md.
     """
 
     sentence: Sentence
@@ -171,7 +171,7 @@ def answer_file(
             reads; or a table in memory: a data frame of pandas or polars, a relation of duckdb, a table of pyarrow.
         targets: columns, each with a policy's probability of the logged action.
         baseline: such a column, or "today" for the logging policy; None for no comparison.
-        require: requirement that :attr:`FileAnswer.met` is about: "trust", "caution" or "better"; None for none.
+        require: requirement that :attr:`FileAnswer.met` checks: "trust", "caution" or "better"; None for none.
         columns: column by role (reward, propensity, action, user, time, logger, weight); columns that are left out are
             recognised by their names.
         cluster: column that groups dependent rows; None for the users.
@@ -185,14 +185,14 @@ def answer_file(
     Raises:
         UserError: a file, a column, a value or an argument is wrong; the message has one line.
     """
-    questions = [field.name for field in fields(Question) if field.name not in _OWN]
+    questions = [field.name for field in fields(Question) if field.name not in _NOT_ARGUMENTS]
     facts = [field.name for field in fields(Facts) if field.name not in questions] + ["precision"]
     allowed = [*questions, *facts, *_READING]
     columns = dict(columns or {})
     if stated.get("weight_column") is not None:
         columns["weight"] = stated["weight_column"]
     stated.pop("weight_column", None)
-    for name in [name for name in stated if name not in allowed]:
+    for name in [name for name in stated if name not in allowed]:  # the first one, if any
         raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, allowed)}")
     for role in [role for role in columns if role not in _ROLES]:
         raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")
@@ -241,7 +241,7 @@ def answer_question(
         UserError: a file, a column, a value or an argument is wrong.
     """
     _check_choices(reading.propensities_of, require)
-    exact = not reading.says_more
+    exact = not reading.says_more  # before ``cluster`` is added, which says nothing about the form of the file
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
     second = None if metrics is None else path_of(metrics)
@@ -262,7 +262,7 @@ def answer_question(
         raise UserError(_NO_BASELINE)
     missed = []
     if require is not None:
-        missed = [*unmet(require, records), *_refused(require, answer)]
+        missed = [*unmet(require, records), *_unmet_by_refusal(require, answer)]
     return FileAnswer(
         sentence_of(answer.records),
         records,
@@ -306,11 +306,11 @@ def _estimate_table(
     if require is not None and (question.fit_reward_model or not reading.context):
         # A pipeline must fail if the column of propensities got lost, and not go on with estimated ones.
         question = replace(question, needs=("propensity",))
-    leave = endings_of(question.named, file.names)
-    slates = find_slates(file, reading.columns, leave)
+    policy_columns = endings_of(question.named, file.names)
+    slates = find_slates(file, reading.columns, policy_columns)
     if slates is not None:
         return estimate_slates(slates, question, reading)
-    perhaps = perhaps_slates(file, reading.columns, leave)
+    perhaps = perhaps_slates(file, reading.columns, policy_columns)
     exact = exact and not (question.target_file or question.on or question.fit_reward_model) and is_own_schema(file)
     reading = replace(_of_single_items(file.path, question, reading), exact=exact)
     answer = estimate_log(file, question, reading=reading, gather=gather)
@@ -377,13 +377,13 @@ def _without_targets(file: TableFile, reading: Reading) -> str:
     """Return the error message for a missing target, with likely columns and other mistakes of the command line."""
     likely = ",".join(new_policies(file.names))
     names = f" (by their names {likely})" if likely else ""
-    lacks = ""
+    further_error = ""
     try:
         BanditLog.open(file, reading=reading)
     except UserError as error:
-        lacks = f". {error}"
+        further_error = f". {error}"
     return (
-        f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
+        f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{further_error}. "
         f"`recsim-mnar doctor {file.path}` prints the line to type"
     )
 
@@ -424,6 +424,7 @@ def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
     for record in records:
         if not (record["leads"] or "by" in record) or (require == BETTER and "baseline" not in record):
             continue
+        # The corrected verdict comes first, as it is the stricter one.
         reason, causes = _miss(require, record.get("best_of", record), amounts)
         if not reason:
             reason, causes = _miss(require, record, amounts)
@@ -435,7 +436,7 @@ def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
     return missed
 
 
-def _refused(require: str, answer: Answer) -> Iterator[Unmet]:
+def _unmet_by_refusal(require: str, answer: Answer) -> Iterator[Unmet]:
     """Yield an unmet requirement per refused column of segments, whose segments cannot be judged."""
     for refusal in answer.refused:
         yield Unmet(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
@@ -453,7 +454,7 @@ def _miss(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[st
         reason: why the estimate misses the requirement; "" if it meets it.
         causes: each cause of that.
     """
-    least = LEVELS.index("trust" if require == BETTER else require)
+    least = LEVELS.index("trust" if require == BETTER else require)  # levels are ordered from the best
     lines = []
     if LEVELS.index(judged["verdict_level"]) > least:
         lines.append(str(judged["verdict"]))

@@ -118,7 +118,7 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
         path: path of the log, or of the folder that holds it.
 
     Raises:
-        UserError: nothing there, not the files that were written, or no log of ours.
+        UserError: the path does not exist, files differ from their receipts, or this package did not write the log.
     """
     blocks = LogBlocks.open(path)
     if blocks is None:
@@ -165,7 +165,7 @@ def _add(found: LogNumbers, log: Log) -> None:
         found.stretches[kind].extend(lengths[rows[starts]])
     propensity = log["propensity"][decision_rows]
     found.propensities.extend(propensity[propensity > 0.0])
-    if len(found.kinds_of_reward) < 3:
+    if len(found.kinds_of_reward) < 3:  # three different rewards are not binary: no more are needed
         found.kinds_of_reward.update(np.unique(log["reward"][decision_rows])[:3].tolist())
     first, last = found.days
     found.days = min(first, float(log["time"].min())), max(last, float(log["time"].max()))

@@ -29,8 +29,9 @@ _SHOWN = (
 )
 """Names, without marks and capitals, of columns that tell rows that were shown from those that were not."""
 _FAR = 10.0
-"""Times the next largest reward from which a large number counts as a code."""
+"""Ratio of a reward to the next largest one from which it counts as a code."""
 _LEAST_ROWS = 10
+"""Least number of values for any conclusion."""
 _ROUNDING = 2e-3
 """Most by which probabilities written with few digits miss a sum of 1."""
 
@@ -46,9 +47,14 @@ def head_numbers(texts: Iterable[Any], decimal: Decimal) -> Floats | None:
 
 
 def odd_rewards(rewards: Floats, column: str) -> Iterator[Problem]:
-    """Yield what is odd about rewards (n,), NaN where missing.
+    """Yield problems of rewards that can be read but probably mean something else.
 
-    Two positive values (codes of a factor), a number that exports write for a missing value, a row of totals.
+    These are two positive values (codes of a factor, such as 1 and 2), a number that exports write for a missing value,
+    and a last row of totals.
+
+    Args:
+        rewards: (n,) rewards; NaN where missing.
+        column: name of their column.
     """
     present = rewards[np.isfinite(rewards)]
     if present.size < _LEAST_ROWS:
@@ -63,14 +69,17 @@ def odd_rewards(rewards: Floats, column: str) -> Iterator[Problem]:
             if is_far and values[place] in _MISSING_CODES and counts[place] > 1:
                 yield Problem.of("missing_code", NOTE, column, value=values[place])
     largest = float(values[-1])
-    others = float(present.sum()) - largest
-    if counts[-1] == 1 and largest > 1.0 and np.isclose(largest, others, rtol=1e-9, atol=0.0):
+    sum_of_rest = float(present.sum()) - largest
+    if counts[-1] == 1 and largest > 1.0 and np.isclose(largest, sum_of_rest, rtol=1e-9, atol=0.0):
         row = int(np.nanargmax(rewards)) + 1
         yield Problem.of("total_row", PROBLEM, column, row=row)
 
 
 def missing_rewards(head: Mapping[str, Sequence[Any]], column: str, decimal: Decimal) -> str:
-    """Return advice on missing rewards if all that are there are the same number, as clicks joined to views are."""
+    """Return advice on missing rewards; "" unless all rewards that are present are one number other than 0.
+
+    A join of clicks to impressions leaves such a column: 1 for a click, nothing without.
+    """
     rewards = head_numbers(head.get(column, ()), decimal)
     if rewards is None or not rewards.size or rewards[0] == 0.0 or np.any(rewards != rewards[0]):
         return ""
@@ -78,16 +87,24 @@ def missing_rewards(head: Mapping[str, Sequence[Any]], column: str, decimal: Dec
 
 
 def rows_not_shown(head: Mapping[str, Sequence[Any]], reward: str, decimal: Decimal) -> Iterator[Problem]:
-    """Yield columns that mark rows as shown or not, if the first rewards occur only in rows that were shown."""
+    """Yield a note per column that marks rows as shown or not, if rewards occur only in rows that were shown.
+
+    Rows that were not shown must be left out before an estimate.
+
+    Args:
+        head: first values by column.
+        reward: column of rewards.
+        decimal: decimal mark of the file.
+    """
     rewards = head_numbers(head.get(reward, ()), decimal)
     for name, texts in head.items():
         if name == reward or plain_name(name) not in _SHOWN or rewards is None:
             continue
-        shown = head_numbers(texts, decimal)
-        if shown is None or shown.size != rewards.size or set(shown.tolist()) != {0.0, 1.0}:
+        is_shown = head_numbers(texts, decimal)
+        if is_shown is None or is_shown.size != rewards.size or set(is_shown.tolist()) != {0.0, 1.0}:
             continue
-        if rewards[shown == 1.0].any() and not rewards[shown == 0.0].any():
-            percent = 100.0 * float(np.mean(shown == 0.0))
+        if rewards[is_shown == 1.0].any() and not rewards[is_shown == 0.0].any():
+            percent = 100.0 * float(np.mean(is_shown == 0.0))
             yield Problem.of("not_shown", NOTE, name, percent=percent)
 
 
@@ -98,7 +115,7 @@ def columns_of_one_policy(head: Mapping[str, Sequence[Any]], names: Iterable[str
     """
     groups: dict[str, list[str]] = {}
     for name in names:
-        stem = name.rpartition("_")[0]
+        stem = name.rpartition("_")[0]  # "new" of "new_17"
         if stem:
             groups.setdefault(stem, []).append(name)
     of_one_policy: list[str] = []
@@ -115,9 +132,13 @@ def columns_of_one_policy(head: Mapping[str, Sequence[Any]], names: Iterable[str
 
 
 def only_first_days(times: Floats) -> bool:
-    """Return whether dates (n,), in seconds since 1970, are all the first of a month, of three months or more."""
+    """Return whether dates (n,), in seconds since 1970, are all the first of a month, of three months or more.
+
+    This is what exchanging day and month makes of the days of one January.
+    """
     days = np.unique(times[np.isfinite(times)] // 86_400)
-    if not 3 <= len(days) <= 1_000:
+    if not 3 <= len(days) <= 1_000:  # more days than 83 years have months
         return False
+    # datetime holds no day that is too far from 1970.
     dates = [datetime.fromtimestamp(float(day) * 86_400, UTC) for day in days if abs(day) < 40_000]
     return len(dates) == len(days) and all(date.day == 1 for date in dates)

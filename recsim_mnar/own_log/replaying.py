@@ -99,20 +99,27 @@ class Given:
 
     @classmethod
     def at_once(cls, path: Path, data: Log, training: Training, ours: bool) -> Given:
-        """Make the object from a log whose rows are in memory, ``data``."""
-        shared = 0
+        """Make the object from a log whose rows are in memory.
+
+        Args:
+            path: path of the log to replay.
+            data: all rows of this log.
+            training: the log to train on; empty for none.
+            ours: True if both are logs that this package wrote.
+        """
+        n_shared = 0  # users in both logs
         if not _of_other_seeds(data, training):
-            shared = len(set(data.users()) & set(training.users()))
+            n_shared = len(set(data.users()) & set(training.users()))
         survey = Survey(
             len(data),
             len(data.users()),
             data.highest_item,
             bool(data.is_bandit.all()),
-            shared,
+            n_shared,
             with_gaps=frozenset(),
             slate_size=slate_size_of(data),
         )
-        return cls(path, training, ours, data.provenance, survey, data)
+        return cls(path, training, ours, data.provenance, survey, data=data)
 
     def whole(self) -> Log:
         """Return all rows of the log to replay; they are read if they are not in memory."""
@@ -139,8 +146,8 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     if all(foreign):
         read_logs = read_as_logs(paths, reading)
         # Without a training log, an empty one takes its place.
-        data, other_log = (log.validate() for log in (*read_logs.logs, Log({}))[:2])
-        return replace(Given.at_once(log, data, other_log, ours=False), lines=tuple(read_logs.lines))
+        data, training_log = (log.validate() for log in (*read_logs.logs, Log({}))[:2])
+        return replace(Given.at_once(log, data, training_log, ours=False), lines=tuple(read_logs.lines))
     if any(foreign):
         ours = paths[foreign.index(False)]
         raise UserError(
@@ -189,7 +196,9 @@ def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
     in_first = np.isin(log["user"], first_users)
     first = log.select(in_first)
     second = log.select(~in_first)
-    return [Given.at_once(given.path, *pair, given.ours) for pair in ((first, second), (second, first))]
+    return [
+        Given.at_once(given.path, data, training, given.ours) for data, training in ((first, second), (second, first))
+    ]
 
 
 def check_training(given: Given, train: Path | None, training: Training, learners: Mapping[str, Learner]) -> None:
@@ -210,19 +219,19 @@ def check_training(given: Given, train: Path | None, training: Training, learner
             if getattr(learner, "needs", ()):
                 raise _unfitted(name, given.path)
         return
-    here = _World.of(given.provenance)
-    there = _World.of(training.provenance)
-    for key, what in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
-        ours = getattr(here, key)
-        theirs = getattr(there, key)
-        if None not in (ours, theirs) and ours != theirs:
+    replayed_world = _World.of(given.provenance)
+    training_world = _World.of(training.provenance)
+    for key, words in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
+        replayed_value = getattr(replayed_world, key)
+        training_value = getattr(training_world, key)
+        if None not in (replayed_value, training_value) and replayed_value != training_value:
             raise UserError(
-                f"--train {train}: its {what} is {theirs}, that of {given.path} is {ours}, so their items are "
-                "not the same; name a log of the same world and catalogue"
+                f"--train {train}: its {words} is {training_value}, that of {given.path} is {replayed_value}, so their "
+                "items are not the same; name a log of the same world and catalogue"
             )
-    holds = _holdings(training)
+    holdings = _holdings(training)
     for name, learner in learners.items():
-        check_needs(name, learner, holds, f"--train {train}")
+        check_needs(name, learner, holdings, f"--train {train}")
 
 
 def _unfitted(name: str, log: Path) -> UserError:
@@ -371,7 +380,7 @@ class Fitting:
             _refuse_without_views(given, name, fitted)
             return fitted
         except UserError as error:
-            _refuse_without_views(given, name)
+            _refuse_without_views(given, name)  # the likeliest cause of a failure, if the log has no views
             cause = error if self.digest is not None else _unfitted(name, given.path)
             raise cause from None
 
@@ -391,6 +400,7 @@ class Fitting:
     def _learned(self, name: str, fitted: Any) -> bool:
         """Return True if a policy depends on the training log: fitted on an empty log, it differs or fails."""
         try:
+            # A policy that draws from the seed of its fit counts as one that depends on the log: the seeds differ.
             unfitted = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
             return not identical_policies(as_policy(fitted), as_policy(unfitted))
         except UserError:
@@ -541,7 +551,7 @@ def replayed(
     if not learners or len(learners) < len(agents):
         raise UserError(f"agents must be different names, at least one, got {list(agents)}")
     logs = given_logs(log, None, reading)
-    part = halves_of(logs, seed, train_share)[0]
+    part = halves_of(logs, seed, train_share)[0]  # agents are fitted on the second part and replayed on the first
     data = part.whole()
     if np.isnan(data["propensity"][data.is_bandit]).any():
         raise UserError(
@@ -550,7 +560,7 @@ def replayed(
         )
     check_training(logs, log, part.training, learners)
     fit = Fitting(learners, items_of(logs, None), seed, digest_of_log(log))
-    fitted, story = fit.policies(part, 1, report)
+    fitted, story = fit.policies(part, half=1, report=report)
     with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
         target = Destination(Path(folder) / "replayed.parquet", "parquet", resume=False)
         fit.write(part, fitted, story, logging_policy(logs.provenance), target)

@@ -46,9 +46,15 @@ _WORDS = 0.9
 
 
 def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
-    """Find how a column holds items, from the first rows: nearly all of its values are shown there; "" if it does not.
+    """Return how a column holds items, by the first rows: ALIKE, IN_CAPITALS or UNCLEAR; "" if it does not.
 
-    Numbers could be per cent, so that the column's name must also have a word for items.
+    It does if nearly all of its values are values of the action column. Numbers could also be per cent, so that the
+    name of a column of numbers must have a word for items.
+
+    Args:
+        head: first values by column.
+        action: column of the items shown.
+        name: column in question.
     """
     items_shown = _texts(head, action)
     values = _texts(head, name)
@@ -64,10 +70,11 @@ def _texts(head: Mapping[str, Sequence[Any]], name: str) -> set[str]:
 
 
 def held_in_file(file: TableFile, action: str, name: str) -> str:
-    """Find how a target's column holds items, as :func:`held_items`, but from all rows if the first ones do not tell.
+    """Return how a target's column holds items: ALIKE, IN_CAPITALS or UNCLEAR; "" if it does not.
 
-    Numbers are items if they are no probabilities and items of the log. 0 and 1, or numbers up to 100 that could be
-    per cent, are :data:`UNCLEAR` if the log has them as items and the name does not tell.
+    If the first rows do not tell (:func:`held_items`), all rows are read. Numbers are items if the log has them as
+    items and they are no probabilities. 0 and 1, or numbers up to 100 that could be per cent, are :data:`UNCLEAR` if
+    the log has them as items and the name does not tell.
     """
     head = file.head()
     values = _texts(head, name)
@@ -97,7 +104,14 @@ def held_in_file(file: TableFile, action: str, name: str) -> str:
 
 
 def _way_of_holding(values: set[str], shown: set[str], share: float, *, numbers: bool) -> str:
-    """Find how values are items, at least a share of which was shown."""
+    """Return how values are items: ALIKE, IN_CAPITALS or UNCLEAR; "" if too few of them were shown.
+
+    Args:
+        values: different values of a column.
+        shown: different items shown.
+        share: least share of the values that must be items shown.
+        numbers: True if the values are numbers.
+    """
     least = share * len(values)
     if len(values & shown) >= least:
         if numbers and values <= {"0", "1"}:
@@ -136,10 +150,10 @@ class ShownItem:
 
     Attributes:
         column: the column that was chosen; "" if none had to be, or could be.
-        line: reason for the choice, for a person.
-        rivals: without a choice, columns that hold the same items, one of which was shown.
+        line: reason for the choice, for a person; "" without a choice.
+        rivals: columns that hold the same items, one of which was shown; empty after a choice.
         items: columns of policies that hold items, while no column of the items shown is known.
-        perhaps: columns that hold the same items as these.
+        perhaps: columns that hold the same items as ``items``.
     """
 
     column: str = ""
@@ -209,7 +223,7 @@ def _chosen(file: TableFile, columns: Columns, candidates: list[str], items: tup
     action = columns.get("action")
     fits = _agreeing(file, columns, [*candidates, *items])
     rivals = tuple(name for name in fits if name not in items)
-    # The others are filled in where nothing was recommended, or repeat a column.
+    # Columns that are missing from ``fits`` are mostly empty, or repeat another column.
     if (action is not None and action not in rivals) or (len(rivals) < 2 and not items):
         return ShownItem()
     right = [name for name in rivals if fits[name]]
@@ -244,7 +258,10 @@ def _holds_words(values: Sequence[Any]) -> bool:
 
 
 def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
-    """Return whether two columns hold the same items, or one some of the other's; for numbers both names must tell."""
+    """Return whether two columns hold the same items, or one holds some of the items of the other.
+
+    The names of both must have a word for items, unless the values are words.
+    """
     ways = (held_items(head, one, other), held_items(head, other, one))
     if ALIKE not in ways and IN_CAPITALS not in ways:
         return False
@@ -254,7 +271,16 @@ def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
 
 
 def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[str, bool]:
-    """Return whether 1 / propensity agrees with each column, without those that are empty or repeat another one."""
+    """Test by column of items whether 1 / propensity agrees with it, as with the items shown.
+
+    Args:
+        file: the log, of whose first rows at most :data:`_ROWS` are read.
+        columns: columns by role.
+        names: columns of items.
+
+    Returns:
+        Results by column, without columns that are mostly empty or repeat another one; of equals the action stays.
+    """
     user = columns.get("user")
     propensity = columns.get("propensity")
     action = columns.get("action")
@@ -268,7 +294,7 @@ def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[s
     p = rows.numbers(propensity) if propensity else np.full(len(rows), np.nan)
     users = rows.ids(user).codes if user else np.arange(len(rows))
     good = (p > 0.0) & (p <= 1.0)
-    base = good
+    base = good  # recommendations: rows with a propensity or, without any, with an action
     if not good.any() and action is not None:
         base = ids[action].codes >= 0
     elif not good.any():
@@ -277,20 +303,28 @@ def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[s
     for name in sorted(names, key=lambda name: name != action):
         column = ids[name]
         filled = base & (column.codes >= 0)
-        again = any(same_items(column, ids[other], fold=True)[filled].all() for other in agreeing)
-        if filled.sum() >= _FILLED * base.sum() and not again:
+        is_repeat = any(same_items(column, ids[other], fold=True)[filled].all() for other in agreeing)
+        if filled.sum() >= _FILLED * base.sum() and not is_repeat:
             agreeing[name] = bool(good.any()) and _agrees(column.codes[filled], p[filled], users[filled])
     return {name: agreeing[name] for name in names if name in agreeing}
 
 
 def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64]) -> bool:
-    """Return whether the mean of 1 / propensity can be 1 for every item."""
+    """Return whether the mean of 1{item} / propensity over rows can be 1 for every item.
+
+    Args:
+        items: (n,) code of each row's item.
+        propensity: (n,) propensities.
+        user: (n,) user of each row; users are independent.
+    """
     sums = ItemSums.of(items, propensity, user)
     n = float(sums.rows[0])
     means = sums.x[0] / n
+    # The variance of a ratio of sums over users (delta method), times the squared number of rows.
     square = sums.xx[0] - 2.0 * means * sums.xl[0] + means**2 * sums.ll[0]
     # If a mean is small by chance, so is its error: it is scaled to what it would be at a mean of 1.
     errors = np.sqrt(np.maximum(square, 0.0) * np.maximum(1.0, 1.0 / means)) / n
+    # Of many items one deviates more: the largest of K normal errors is about sqrt(2 ln K).
     limit = math.sqrt(_ERRORS**2 + 2.0 * math.log(means.size))
     return means.size > 1 and bool(np.all(np.abs(means - 1.0) <= limit * errors))
 
@@ -302,6 +336,7 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
         if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
             continue
         distinct = len(set(values))
+        # Decimal numbers, times and dates, but not whole numbers.
         numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
         if 20 < distinct < len(values) and numbers < len(values) / 2:
             likely.append(name)
@@ -309,7 +344,7 @@ def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
 
 
 def columns_of_items(file: TableFile, action: str, policies: Sequence[str], reading: Reading) -> Iterator[str]:
-    """Policies whose columns hold items, as the user says, or else as the values do.
+    """Yield the policies whose columns hold items, by the user's statement or, without one, by the values.
 
     Raises:
         UserError: the values could be either, or they are items in other capitals and ``fold_case`` is not said.
@@ -337,7 +372,21 @@ def columns_of_items(file: TableFile, action: str, policies: Sequence[str], read
 def recognised_columns(
     file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]
 ) -> tuple[Columns, ShownItem]:
-    """Recognise the columns; a needed one that is missing or unclear is an error."""
+    """Recognise the columns of a bandit log.
+
+    Args:
+        file: the table.
+        policies: columns of policies.
+        reading: the user's statements about the file.
+        needs: roles besides the reward that must have a column.
+
+    Returns:
+        columns: columns by role.
+        shown_item: how the column of the items shown was chosen.
+
+    Raises:
+        UserError: a needed role has no column or several candidates, or propensities, users or weights are ambiguous.
+    """
     source = str(file.path)
     named = dict(reading.columns)
     roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
@@ -366,7 +415,7 @@ def recognised_columns(
             f"{source}: no column is recognised as the propensity; did you mean {almost[0]!r}? name it with "
             "--propensity-column"
         )
-    # Two candidates for what changes the answer are asked about, not passed over.
+    # These roles change the estimates, so that two candidates are an error even if the role is optional.
     for role in ("propensity", "user", "weight"):
         columns.refuse_unclear(source, role)
     return columns, shown_item

@@ -87,7 +87,7 @@ class SlateLog:
         slates: the slates with their problems.
         kinds: by kind, the column of the logging policy's probabilities.
         main: kind of the column of propensities; "" if it is not clear.
-        why: reason for that kind, in words.
+        why: reason for ``main``, in words.
         known: by kind, the logging policy's probabilities (n,) of the rows of ``log``.
         lines: notes for a person.
     """
@@ -123,11 +123,12 @@ class SlateLog:
         read = self.log.of_policies
         bare = "marginal" if "marginal" in self.kinds else self.main  # kind of a column without an ending
         for name in policies:
+            # Columns of the policy by kind: those with an ending first, then the one without, unless it has a twin.
             names = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
             if name in read:
                 names.setdefault(bare, name)
             values = {kind: read[column] for kind, column in names.items()}
-            items = getattr(ranked.get(name), "codes", ranked.get(name))
+            items = getattr(ranked.get(name), "codes", ranked.get(name))  # ids, or numbers as they are; None without
             check_target(slates, name, values, names, items, bare)
         if one_reward and not {"conditional", "slate", "set"} & set(self.known):
             slates.problems.append(Problem.of("slate_reward", PROBLEM, self.kinds[self.main], kind=OF[self.main]))
@@ -138,8 +139,8 @@ class SlateLog:
         if self.slates.problems:
             raise UserError(f"{source}: {'; '.join(map(str, self.slates.problems))}", code="bad_slates")
         if not self.main:
-            what, advice = self.unclear
-            raise UserError(f"{source}: {what}. S{advice[1:]}", code="unclear_propensities")
+            message, advice = self.unclear
+            raise UserError(f"{source}: {message}. S{advice[1:]}", code="unclear_propensities")  # "State ..."
 
 
 @dataclass(frozen=True)
@@ -199,18 +200,19 @@ class _Table:
         """
         of_kinds = [name for name in self.slates.probabilities.values() if name != self.propensity]
         others = [self.slates.columns["position"], *of_kinds, *others]
-        table = BanditLog.open(self.slates.file, self.policies, reading=self.reading, others=others)
+        table = BanditLog.open(self.slates.file, self.policies, reading=self.reading, extra_columns=others)
+        # The columns of slates were passed on as if the user had named them.
         how = {role: way if named.get(role) else RECOGNISED for role, way in table.columns.how.items()}
         table.columns = replace(table.columns, how=how)
         # Columns that may lack values, and those of items, are read as if they were context, which may be anything.
-        table.reading = replace(table.reading, context=[*self.gaps, *sorted(table.of_items)])
+        table.reading = replace(table.reading, context=[*self.gaps, *sorted(table.item_policies)])
         log = table.read()
         table.reading = replace(table.reading, context=())  # the notes must not name columns of policies as context
         if self.slates.per_slate and log.key is not None:
             table.unit = "item"
-            table.lists = log.key.ids.size
+            table.n_lists = log.key.ids.size
         log.lines[:] = table.lines
-        return log, {name: log.context.pop(name) for name in table.of_items}
+        return log, {name: log.context.pop(name) for name in table.item_policies}
 
     def main_of(self, log: BanditFile, slates: Slates) -> tuple[str, str]:
         """Return the kind of the propensities, and the reason for it in words; "" for both if the kind is unknown."""
@@ -317,10 +319,11 @@ def _complete(log: BanditFile) -> BanditFile:
     """Drop slates that lost a row to --drop-missing or --drop-invalid: those with fewer rows than the largest slate."""
     assert log.key is not None
     slate = log.key.codes
-    if log.users is not None:
+    if log.users is not None:  # each user's slates may be numbered anew
         slate = joint(log.users, slate)
     _, key, sizes = np.unique(slate, return_inverse=True, return_counts=True)
     n_incomplete = int((sizes < sizes.max()).sum())
+    # Slates that lost all rows have an id that no row has.
     n_empty = log.key.ids.size - np.unique(log.key.codes).size
     log.lines.append(f"slates that lost a row are left out: {n_incomplete + n_empty:,}")
     return log.kept(sizes[key.reshape(-1)] == sizes.max())
@@ -356,18 +359,20 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
     baseline = question.baseline
     if baseline is not None:
         baseline = baseline_column(baseline, names, propensity_name)
-    today = {"propensity", propensity_name, *({"today"} - {*names})}
-    targets = [name for name in question.targets if name not in today]
+    # Names of the logging policy: "today" is one unless a column has that name.
+    logging_names = {"propensity", propensity_name, *({"today"} - {*names})}
+    targets = [name for name in question.targets if name not in logging_names]
     if "pscore_item_position" in names and any(name.startswith("evaluation_policy_pscore") for name in targets):
         raise UserError(f"{path}: {_OBP_NAMES}", code="unclear_propensities")
     for name in targets:
         if not endings_of([name], names):
-            there = [name for name in names if name not in getattr(slate_file.file, "added", {}).values()]
-            raise UserError(f"{path} has no column {name!r}; {nearest(name, there)}", code="no_such_column")
+            # Without the columns that reading lists has added.
+            in_file = [name for name in names if name not in getattr(slate_file.file, "added", {}).values()]
+            raise UserError(f"{path} has no column {name!r}; {nearest(name, in_file)}", code="no_such_column")
     models = {key: getattr(question, key) for key in ("q_logged", "q_target") if getattr(question, key) is not None}
     slates = read_slates(slate_file, reading, targets, list(models.values()))
     slates.refuse()
-    if baseline is not None and baseline not in {*today, *slates.kinds.values()}:
+    if baseline is not None and baseline not in {*logging_names, *slates.kinds.values()}:
         raise UserError(f"--baseline {baseline}: of slates differences are from today's policy: --baseline today")
     ask_today = baseline is not None or len(targets) < len(question.targets)
     return _Ranked(slate_file, slates, question, models).answer(
@@ -379,8 +384,8 @@ class _Ranked:
     """A log of slates with a question about ranking policies.
 
     Attributes:
-        rows: rows of the log that estimators use, in the order of slates: all of them or, if a slate has one reward,
-            the top row of each.
+        rows: rows of the log that estimators use, in the order of slates: all rows or, if a slate has one reward, the
+            top row of each slate.
         columns: arguments of the estimators by name, one value per row.
         logged: by kind, the logging policy's probabilities.
         models: a reward model's predictions, by the name of their argument.
@@ -465,7 +470,7 @@ class _Ranked:
         """
         question = self.question
         stated = {key: value for key, value in question.stated.items() if value is not None} | self.models
-        least = stated.pop("propensity_min", self.bound)
+        least_propensity = stated.pop("propensity_min", self.bound)
         # A bound is about items at their positions; for whole slates it only means that none is impossible.
         stated.setdefault("full_support", None)
         if self.bound is not None or today:
@@ -485,7 +490,7 @@ class _Ranked:
             interval=question.interval,
             from_today=from_today,
             position_weights=question.position_weights,
-            propensity_min=None if least is None else {"marginal": least},
+            propensity_min=None if least_propensity is None else {"marginal": least_propensity},
             **stated,
         )
         unit = "item shown"

@@ -87,17 +87,19 @@ def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Colle
         if name is not None and name != NONE:
             named[role] = named_column(str(file.path), role, name, file.names)
     free = [name for name in file.names if name not in leave]
-    slate_file = _of_positions(file, columns, named, free) or _of_lists(file, columns, named, free)
+    slate_file = _one_row_per_position(file, columns, named, free) or _one_row_per_slate(file, columns, named, free)
     if slate_file is None:
         return None
     used = (*slate_file.columns.values(), *columns.values())
     return replace(slate_file, probabilities=slate_probabilities([name for name in free if name not in used]))
 
 
-def _of_positions(
+def _one_row_per_position(
     file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
 ) -> SlateFile | None:
-    """Recognise a file with columns of slates and of positions, in which a slate has several rows; None for others.
+    """Recognise a file with columns of slates and of positions, in which a slate has several rows.
+
+    Returns None for another file.
 
     Args:
         file: the table.
@@ -105,18 +107,18 @@ def _of_positions(
         named: columns of slates, positions and actions that the user names.
         free: names of the columns that may have a role.
     """
-    places = [named["position"]] if "position" in named else _usual("position", free)
-    if not places:
+    positions = [named["position"]] if "position" in named else _usual("position", free)
+    if not positions:
         if "slate" not in named:
             return None
         raise UserError(f"{file.path}: no column is recognised as the position; name it with --position-column")
     if "slate" in named:
-        return _slates_of(file, columns, free, named["slate"], places[0], may_be_single=False)
+        return _slates_of(file, columns, free, named["slate"], positions[0], may_be_single=False)
     for rank, tier in enumerate(USUAL_NAMES["slate"]):
         for name in free:
-            if plain_name(name) in tier and name not in (places[0], columns.get("user")):
+            if plain_name(name) in tier and name not in (positions[0], columns.get("user")):
                 # Names of the last tier are those of sessions and queries, which may have single items in succession.
-                slates = _slates_of(file, columns, free, name, places[0], may_be_single=rank == 2)
+                slates = _slates_of(file, columns, free, name, positions[0], may_be_single=rank == 2)
                 if slates is not None:
                     return slates
     return None
@@ -160,6 +162,7 @@ def _slates_of(
     place = place[present]
     key = slate_keys(slate[present], users[present], place)
     sizes = np.unique(key, return_counts=True)[1]
+    # Each slate has all positions, once each.
     complete = sizes.min() == sizes.max() == np.ptp(place) + 1 and not _doubles(key, place)
     if sizes.max() > 1 and (complete or not may_be_single):
         return SlateFile(file, {"slate": name, "position": position})
@@ -226,15 +229,20 @@ def _usual(role: str, free: Sequence[str]) -> list[str]:
 
 
 def joint(one: Ints, other: Ints) -> Ints:
-    """Number the pairs (n,) of two columns of numbers from -1 on; equal pairs have equal numbers."""
+    """Number the pairs (n,) of two columns of codes, which are -1 or more; equal pairs have equal numbers from 0 on."""
     return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
 
 
 def slate_keys(slate: Ints, user: Ints, place: Floats) -> Ints:
     """Return a number (n,) for each row that is equal for the rows of one slate.
 
-    It is the slate's own number, or that of its user and number if each user's slates are numbered anew: then the pair
-    leaves fewer rows with the position of an earlier row.
+    Some logs number the slates of each user anew, so that equal numbers of different users are different slates. Pairs
+    of user and number are returned if they leave fewer rows at a position that an earlier row of the slate has.
+
+    Args:
+        slate: (n,) number of each row's slate in the file.
+        user: (n,) number of each row's user.
+        place: (n,) position of each row.
     """
     user_and_slate = joint(user, slate)
     if _doubles(slate, place) > _doubles(user_and_slate, place):
@@ -251,7 +259,7 @@ def _doubles(key: Ints, place: Floats) -> int:
 # ------------------------------------------------------------------------------------------------------------- lists
 
 
-def _of_lists(
+def _one_row_per_slate(
     file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
 ) -> SlateFile | None:
     """Recognise a file whose column of items holds lists; return None for other files.
@@ -346,11 +354,8 @@ class ListedSlates(TableFile):
         """Read rows, one per position.
 
         Args:
-            kinds: by column how its values are used, as in :meth:`recsim_mnar.tables.parts.TableFile.read`.
-            most: how many of the first slates to read; None for all.
-
-        Args:
-            kinds: kind of each column to read.
+            kinds: by column how its values are used: "number", "id", "time" or "text".
+            most: number of first slates to read; None for all.
 
         Raises:
             UserError: a list is no list, is empty, or has another length than that of the items in its row.
@@ -417,7 +422,7 @@ def _flat(column: Any) -> tuple[Any, Ints]:
     for text in column.cast(pa.string()).to_pylist():
         parts = _parts(text)
         items += parts
-        is_list = parts or (text or "").strip() in ("", "[]")
+        is_list = parts or (text or "").strip() in ("", "[]")  # an empty list, or text that is no list
         lengths.append(len(parts) if is_list else -1)
     return pa.array(items, pa.string()), np.array(lengths, np.int64)
 
@@ -471,7 +476,12 @@ class Slates:
 
 
 def arrange(log: BanditFile, found: SlateFile) -> Slates:
-    """Put the rows of a log into the order of slates, each from the top position, and look for problems."""
+    """Put the rows of a log into the order of slates, each from the top position, and look for problems.
+
+    Args:
+        log: the rows, with ids of slates as ``key``.
+        found: the file, for the column of positions.
+    """
     assert log.key is not None
     column = found.columns["position"]
     slate = log.key.codes
@@ -504,11 +514,12 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
 
     slates = Slates(order, sizes, 0, name)
     copies = log.counts["duplicates"] > log.counts["dropped_duplicates"]
-    again = by_slate(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
-    slates.add("slate_position_twice", again, column, **({"do": "copies"} if copies else {}))
-    _check_positions(slates, place, begins, again, column)
+    repeated = by_slate(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
+    case = {"do": "copies"} if copies else {}  # another advice
+    slates.add("slate_position_twice", repeated, column, **case)
+    _check_positions(slates, place, begins, repeated, column)
     usual = int(np.bincount(sizes).argmax())
-    if not slates.problems:
+    if not slates.problems:  # gaps and repeats change sizes, too
         slates.add("slate_sizes", sizes != usual, column, least=sizes.min(), most=sizes.max(), usual=usual)
         if not slates.problems:
             slates.size = usual
@@ -520,7 +531,7 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     return slates
 
 
-def _check_positions(slates: Slates, place: Floats, begins: Ints, again: NDArray[np.bool_], column: str) -> None:
+def _check_positions(slates: Slates, place: Floats, begins: Ints, repeated: NDArray[np.bool_], column: str) -> None:
     """Add slates whose positions do not count up from the usual top position, 0 or 1, to the problems.
 
     The tops are compared first: if some slates count from 0 and others from 1, none of them has a gap.
@@ -529,7 +540,7 @@ def _check_positions(slates: Slates, place: Floats, begins: Ints, again: NDArray
         slates: the slates.
         place: (n,) position of each row, in the order of slates.
         begins: (S,) first row of each slate in this order.
-        again: (S,) True for slates with a repeated position, which is another problem.
+        repeated: (S,) True for slates with a repeated position, which is another problem.
         column: column of positions.
     """
     sizes = slates.sizes
@@ -543,7 +554,7 @@ def _check_positions(slates: Slates, place: Floats, begins: Ints, again: NDArray
     slates.add("slate_gap", other_top, column, says="top", do="top", other_top=1 - usual_top, top=usual_top)
     base = np.repeat(np.where(other_top, top, usual_top), sizes)
     expected = base + np.arange(place.size) - np.repeat(begins, sizes)
-    slates.add("slate_gap", np.logical_or.reduceat(place != expected, begins) & ~again, column)
+    slates.add("slate_gap", np.logical_or.reduceat(place != expected, begins) & ~repeated, column)
 
 
 def _users(log: BanditFile) -> Ints:
@@ -554,7 +565,7 @@ def _users(log: BanditFile) -> Ints:
 
 
 def slates_in(log: BanditFile, found: SlateFile) -> int:
-    """Count the slates of the rows of a log."""
+    """Count the slates of the rows of a log; ``found`` names the column of positions."""
     assert log.key is not None
     return int(np.unique(slate_keys(log.key.codes, _users(log), log.others[found.columns["position"]])).size)
 

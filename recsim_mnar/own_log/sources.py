@@ -32,12 +32,27 @@ from recsim_mnar.tables.values import MISSING, Ids, as_array, in_rows
 from recsim_mnar.worlds.registry import entry_of
 
 _NEVER = -1
+"""Code in a column of a log for a value that its event does not have."""
 _Coded = tuple[NDArray[Any], NDArray[np.int64]]
+"""Ids (k,), and the code (n,) of each row's id among them."""
 
 
 @dataclass(frozen=True)
 class _Events:
-    """Rows (n,) of a file before users and items are numbered."""
+    """Rows (n,) of a file before users and items are numbered over all files.
+
+    Attributes:
+        source: name of the file in messages.
+        user: ids of the users.
+        item: ids of what was viewed or shown.
+        bandit: True for recommendations, False for views.
+        time: seconds since 1970, or other numbers that grow with time; None without such a column.
+        propensity: propensities; NaN for views.
+        reward: rewards; NaN for views.
+        columns: columns by role.
+        lines: notes for a person.
+        of_slates: columns slate, position and further propensities by name; empty for single items.
+    """
 
     source: str
     user: Ids
@@ -56,8 +71,8 @@ class OwnLogs:
     """Logs with common numbers of users and items.
 
     Attributes:
-        logs: in the order of the files; ``user_id`` and ``item_id`` hold the files' own ids.
-        n_items: number of items of all of them.
+        logs: logs in the order of the files; ``user_id`` and ``item_id`` hold the files' own ids.
+        n_items: number of items of all logs.
         lines: notes on the columns used, for a person.
     """
 
@@ -79,9 +94,8 @@ def needs_numbering(path: str | os.PathLike[str]) -> bool:
 def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | None = None) -> OwnLogs:
     """Read a user's files as logs.
 
-    Rows are views (of the column of items) or recommendations (of the column of actions), as a column of events says.
-    Without one a row with an action is a recommendation, and in a file without propensities and rewards every row is a
-    view.
+    A column of events tells views, of the column of items, from recommendations, of the column of actions. Without it
+    a row with an action is a recommendation, and in a file without propensities and rewards every row is a view.
 
     Args:
         paths: the files; they share the ids of users and items.
@@ -101,7 +115,13 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
 
 
 def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
-    """Sort the rows by user and time, with the ids of users and items and the number (n,) of each row's."""
+    """Convert rows to a log, sorted by user and time; rows without times keep their order.
+
+    Args:
+        rows: rows of a file.
+        users: ids of the users of all files, and each row's number among them.
+        items: ids of the items of all files, and each row's number among them.
+    """
     user_ids, user = users
     item_ids, item = items
     if rows.of_slates:
@@ -136,8 +156,12 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
 
 
 def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
-    """Return the order of rows (n,) by user and time, with the rows of a slate together from the top."""
+    """Return the order of rows (n,) by user and time, with the rows of a slate together from the top.
+
+    A slate has the time and the place in the file of its first row.
+    """
     slate = rows.of_slates["slate"]
+    # Rows outside slates, views, get a number of their own.
     key = np.where(slate >= 0, slate, slate.max() + 1 + np.arange(user.size))
     _, first_rows, number = np.unique(key, return_index=True, return_inverse=True)
     first = first_rows[number.reshape(-1)]
@@ -146,9 +170,15 @@ def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]
 
 
 def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Number the slates of each user from 0; rows are in order."""
+    """Replace the numbers of slates by numbers from 0 within each user.
+
+    Args:
+        user: (n,) user of each row, ascending, with the rows of each slate together from the top.
+        columns: columns of slates; empty for single items.
+    """
     if not columns:
         return {}
+    # The running number of slates, less the number of those of earlier users.
     top = columns["position"] == 0
     begins = user_starts(user)
     before = np.repeat((np.cumsum(top) - top)[begins], np.diff(np.append(begins, user.size)))
@@ -156,7 +186,11 @@ def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict
 
 
 def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict[str, str | None]]:
-    """Read a file's slates, None if it has none; returns them with its columns by role.
+    """Read a file's slates.
+
+    Returns:
+        slates: the slates; None for a file of single items.
+        columns: column by role, as named or, for slates, recognised.
 
     Raises:
         UserError: invalid slates, or propensities of another event than of items at their positions.
@@ -195,7 +229,7 @@ def _by_row(slate_log: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
 
 
 def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
-    """Read the rows of a file; of one that is not the first, named columns may be missing."""
+    """Read the rows of a file; with ``first`` False, it may lack columns that the user names."""
     source = str(file.path)
     slate_log, by_role = _of_slates(file, reading)
     named = {role: name for role, name in by_role.items() if name is not None and (first or name in file.names)}
@@ -223,7 +257,14 @@ def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
 
 
 def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Return which rows (n,) are recommendations, and which are either that or views."""
+    """Tell recommendations from views and other events.
+
+    Notes on other events are appended to ``lines``.
+
+    Returns:
+        bandit: (n,) which rows are recommendations.
+        keep: (n,) which rows are recommendations or views.
+    """
     n = len(rows)
     if "event" in columns:
         events = Events.of(rows.column(columns["event"]))
@@ -249,7 +290,19 @@ def _values(
     lines: list[str],
     slates: dict[str, NDArray[Any]],
 ) -> _Events:
-    """Read users, items, times, propensities and rewards, reporting every fault at once."""
+    """Read users, items, times, propensities and rewards.
+
+    Args:
+        rows: the views and recommendations.
+        columns: columns by role.
+        bandit: (n,) which rows are recommendations.
+        reading: the user's statements about the file.
+        lines: notes for a person, which are extended.
+        slates: columns of slates by the rows of the file; empty for single items.
+
+    Raises:
+        UserError: one line with every fault.
+    """
     user = rows.ids(columns["user"])
     time = rows.times(columns["time"]) if "time" in columns else None
     item = _shown_or_viewed(rows, columns, bandit)
@@ -278,21 +331,24 @@ def _values(
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
     kept_rows = rows.row_numbers[keep] - 1
     return _Events(
-        rows.source,
-        Ids(user.codes[keep], user.ids),
-        Ids(item.codes[keep], item.ids),
-        bandit[keep],
-        None if time is None else time[keep],
-        values["propensity"][keep],
-        values["reward"][keep],
-        columns,
-        lines,
-        {name: column[kept_rows] for name, column in slates.items() if name != "propensity"},
+        source=rows.source,
+        user=Ids(user.codes[keep], user.ids),
+        item=Ids(item.codes[keep], item.ids),
+        bandit=bandit[keep],
+        time=None if time is None else time[keep],
+        propensity=values["propensity"][keep],
+        reward=values["reward"][keep],
+        columns=columns,
+        lines=lines,
+        of_slates={name: column[kept_rows] for name, column in slates.items() if name != "propensity"},
     )
 
 
 def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) -> Ids:
-    """Read the ids (n,) of what was viewed or shown in each row."""
+    """Read the ids (n,) of what was viewed or shown in each row, from the column of items or of actions.
+
+    A file may have one column for both.
+    """
     item = columns.get("item") or columns.get("action")
     action = columns.get("action") or item
     masks = []
@@ -325,7 +381,12 @@ def _mark_missing(rows: Rows, part: Rows, mask: NDArray[np.bool_]) -> None:
 
 
 def _merged(columns: Sequence[Ids]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
-    """Merge the ids of several columns; returns them ascending, and each column's codes among them."""
+    """Merge the ids of several columns.
+
+    Returns:
+        merged: (k,) different ids of all columns, ascending; integers if all are, otherwise text.
+        codes: by column, the code (n,) of each row's id among ``merged``; -1 if it is missing.
+    """
     integral = all(column.ids.dtype.kind in "iu" for column in columns if column.number)
     texts = [column.ids if integral else column.ids.astype(str) for column in columns]
     merged = np.zeros(0, np.int64)
@@ -405,7 +466,7 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """Read a bandit log without users: each row counts as another user's."""
-    file = BanditLog.open(source, reading=Reading(dict(columns)), needs=("action",)).read()
+    file = BanditLog.open(source, reading=Reading(dict(columns)), required_roles=("action",)).read()
     n = len(file)
     if file.action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")

@@ -55,10 +55,10 @@ class Distributions:
     def __call__(self, rows: NDArray[np.int64]) -> Floats:
         """Return the probabilities (m, n_actions) of all actions in the decisions ``rows``."""
         probabilities = self.table[self.rows[rows]]
-        more = self.n_actions - probabilities.shape[1]
-        if more == 0:
+        n_not_candidates = self.n_actions - probabilities.shape[1]  # logged actions that the policy never takes
+        if n_not_candidates == 0:
             return probabilities
-        return np.hstack([probabilities, np.zeros((len(probabilities), more))])
+        return np.hstack([probabilities, np.zeros((len(probabilities), n_not_candidates))])
 
 
 @dataclass
@@ -174,14 +174,14 @@ class TargetFile:
             keys: keys of the file.
             used: codes of the keys that decisions have.
         """
-        unused = int(keys.number - len(np.unique(used)))
-        every = Ids(np.arange(log.number), log.ids)
-        place, absent = _matched(every, keys)
-        unknown = int(keys.number - len(np.unique(place[~absent])))
-        if unused - unknown:
-            yield f"{unused - unknown:,} keys of {self.file.path.name} belong to rows of the log that are left out"
-        if unknown:
-            yield f"{unknown:,} keys of {self.file.path.name} are not in the log"
+        n_unused = int(keys.number - len(np.unique(used)))
+        all_ids = Ids(np.arange(log.number), log.ids)  # each key of the log once, whether or not its row was kept
+        place, absent = _matched(all_ids, keys)
+        n_unknown = int(keys.number - len(np.unique(place[~absent])))
+        if n_unused - n_unknown:
+            yield f"{n_unused - n_unknown:,} keys of {self.file.path.name} belong to rows of the log that are left out"
+        if n_unknown:
+            yield f"{n_unknown:,} keys of {self.file.path.name} are not in the log"
 
     def _rows(self) -> tuple[Rows, Ids, list[str]]:
         """Read the file's rows, and note keys that several different rows have as a fault.
@@ -203,13 +203,13 @@ class TargetFile:
         lines = [f"{self.file.path}: {in_rows(len(rows))}" + (f" ({written})" if written else "")]
         if self.key is None:
             return rows, Ids(np.arange(len(rows)), np.arange(len(rows))), lines
-        again = repeats(rows.digests([self.key, *other_columns]))
-        if again.any():
-            lines.append(f"{in_rows(int(again.sum()))} of {self.file.path.name} left out: equal to an earlier one")
-            rows = rows.kept(~again)
+        is_copy = repeats(rows.digests([self.key, *other_columns]))
+        if is_copy.any():
+            lines.append(f"{in_rows(int(is_copy.sum()))} of {self.file.path.name} left out: equal to an earlier one")
+            rows = rows.kept(~is_copy)
         keys = rows.ids(self.key)
-        known_keys = keys.codes >= 0
-        doubled = known_keys & repeats(keys.codes)
+        has_key = keys.codes >= 0
+        doubled = has_key & repeats(keys.codes)
         rows.note(
             "doubled",
             self.key,
@@ -297,13 +297,14 @@ class TargetFile:
                 f"{_some(not_candidates)}"
             )
         policy = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))
-        is_shown = np.zeros(len(number), np.bool_)
-        is_shown[actions] = True
-        never = [i for i in range(len(candidates)) if not is_shown[i]]
-        if never:
-            mass = float(table[policy.rows[~absent]][:, never].sum(axis=1).mean())
+        is_logged = np.zeros(len(number), np.bool_)
+        is_logged[actions] = True
+        not_logged = [i for i in range(len(candidates)) if not is_logged[i]]
+        if not_logged:
+            mass = float(table[policy.rows[~absent]][:, not_logged].sum(axis=1).mean())
+            examples = _some([candidates[i] for i in not_logged])
             lines.append(
-                f"{len(never)} candidate actions were never logged ({_some([candidates[i] for i in never])}): "
+                f"{len(not_logged)} candidate actions were never logged ({examples}): "
                 f"{name} gives them {100 * mass:.2g} % on average, of which the log says nothing"
             )
         return Targets({name: np.where(absent, np.nan, policy.logged())}, lines, absent, {name: policy})
@@ -345,11 +346,11 @@ def _not_one_to_one(log: BanditFile, key: str) -> Faults:
     """Return as faults the rows of a log whose key an earlier row has: a probability belongs to one row."""
     assert log.key is not None
     faults = Faults(log.source)
-    again = repeats(log.key.codes) & (log.key.codes >= 0)
+    is_repeat = repeats(log.key.codes) & (log.key.codes >= 0)
     faults.add(
         "not_one_to_one",
         key,
-        again,
+        is_repeat,
         "stands in an earlier row of the log too",
         values=log.key.by_row(),
         numbers=log.row_numbers,

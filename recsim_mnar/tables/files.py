@@ -19,9 +19,9 @@ ARROW = (".arrow", ".feather")
 TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 """Endings of text tables."""
 COMPRESSED = (".gz", ".bz2", ".zst")
-"""Endings that follow those of compressed text tables."""
+"""Endings that a compressed text table has after that of the text: ``.csv.gz``."""
 PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
-"""Options of pyarrow's Parquet writer."""
+"""Options of pyarrow's Parquet writer; the checksums of pages show damage when a file is read."""
 IN_MEMORY = "the table in memory"
 """Name of a table that is passed in place of a path, in messages and answers."""
 
@@ -103,7 +103,7 @@ def _written_type(kind: Any) -> Any:
 
 
 def _cast(values: Any, kind: Any) -> Any:
-    """Cast an array, a dictionary by its words."""
+    """Cast a pyarrow array to a type; a dictionary array becomes an array of its values."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
@@ -112,7 +112,7 @@ def _cast(values: Any, kind: Any) -> Any:
 
 
 def kind_of(path: Path) -> str:
-    """Return a file's ending in lower case, of a compressed text file that of the text."""
+    """Return a file's ending in lower case, ``.csv`` for ``log.csv.gz``; "" without an ending."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if len(suffixes) > 1 and suffixes[-1] in COMPRESSED and suffixes[-2] in TEXT:
         return suffixes[-2]
@@ -213,8 +213,8 @@ def schema_of(path: Path) -> Any:
     """Read the schema of a Parquet or Arrow file with its metadata.
 
     Raises:
-        OSError: no such file, or one of another kind.
-        pyarrow.ArrowException: likewise.
+        OSError: the file does not exist.
+        pyarrow.ArrowException: the file is of another kind, or damaged.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -271,7 +271,19 @@ def read_table(file: Path, columns: list[str] | None = None, *, verified: bool =
 
 
 def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, verified: bool = False) -> Iterator[Any]:
-    """Yield the tables of :func:`read_table` with about ``rows`` rows at most, whole row groups where these fit."""
+    """Yield the rows of a Parquet or Arrow file as pyarrow Tables with at most ``rows`` rows each.
+
+    Row groups are kept whole if they are not larger. A file without row groups yields one empty table, for its schema.
+
+    Args:
+        file: path of the file.
+        rows: largest number of rows of a table.
+        columns: names of the columns to read, all of them if None.
+        verified: True if the file's checksum was compared with a receipt, so that its pages need not be checked.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
     with _opened(file, columns, verified) as groups:
         for run in _runs(groups.sizes, rows):
             if len(run) == 1 and groups.sizes[run[0]] > rows:
@@ -344,9 +356,11 @@ class _RowGroups:
         self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
     def read(self, numbers: list[int]) -> Any:
+        """Read row groups as one table."""
         return _with_dictionaries(self._file.read_row_groups(numbers, columns=self._columns))
 
     def divided(self, number: int, rows: int) -> Iterator[Any]:
+        """Yield a row group in tables of at most ``rows`` rows."""
         import pyarrow as pa
 
         for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
@@ -373,7 +387,7 @@ class _Batches:
         self._file = file
         self._columns = columns
         self._verified = verified
-        reader = self._open([0])
+        reader = self._open([0])  # one column is enough to count rows
         self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
 
     def _open(self, places: list[int] | None = None) -> Any:
@@ -404,6 +418,7 @@ class _Batches:
         return table
 
     def divided(self, number: int, rows: int) -> Iterator[Any]:
+        """Yield a batch in tables of at most ``rows`` rows."""
         table = self.read([number])
         for first in range(0, len(table), rows):
             yield table.slice(first, rows)

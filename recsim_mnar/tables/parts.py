@@ -42,7 +42,7 @@ from recsim_mnar.tables.values import Decimal, Faults
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
 _AHEAD = 3
-"""Parts that are hashed ahead of the one being read."""
+"""Number of parts that are hashed ahead of the one being read."""
 
 MEND = "restore it, or make it again with the command that wrote it (simulate: and --resume)"
 
@@ -52,9 +52,10 @@ class Parts:
     """The files of a log in the order of their names; iterating verifies each against its receipt.
 
     Attributes:
-        path: as the user named it.
+        path: path as the user named it.
         files: paths of the files.
-        index: their receipts; None if there are none, as in a user's own folder.
+        index: receipts of the files; None if they have none, which is usual for a folder of the user's own.
+        _verified: files that agree with their receipts, so that none is hashed twice.
     """
 
     path: Path
@@ -64,11 +65,11 @@ class Parts:
 
     @classmethod
     def of(cls, path: str | os.PathLike[str] | Parts) -> Parts:
-        """Find the files of a folder, or the file itself, as :func:`recsim_mnar.tables.files.part_files`.
+        """Find the files of a folder, or the file itself, with their receipts.
 
         Raises:
-            UserError: nothing there; a file of the index is missing, or a file is not in it; the index is damaged, or
-                missing although the parts were written with one.
+            UserError: the path does not exist; a file of the index is missing, or a file is not in it; the index is
+                damaged, or missing although the parts were written with one.
         """
         if isinstance(path, Parts):
             return path
@@ -76,7 +77,9 @@ class Parts:
         if not path.is_dir():
             return cls(path, part_files(path), _index_of(path))
         folder = log_folder(path)
-        _check_run(path if folder != path else path.parent, folder)
+        # The path is the folder of a run, or the folder of the log inside it.
+        run = path.parent if folder == path else path
+        _check_run(run, folder)
         index = Index.read(folder)
         if index is not None:
             _check_names(folder, index)
@@ -125,6 +128,11 @@ class Parts:
         return next(iter(Parts(self.path, [file], self.index, self._verified)))
 
     def _verify(self, file: Path, digest: Future[str]) -> Path:
+        """Return the file once its digest, computed in a thread, agrees with its receipt; it may have none.
+
+        Raises:
+            UserError: the file differs from its receipt, or cannot be read.
+        """
         receipt = self._receipt(file)
         if receipt is not None and file not in self._verified:
             try:
@@ -136,6 +144,7 @@ class Parts:
         return file
 
     def _receipt(self, file: Path) -> Receipt | None:
+        """Return the receipt of a file; None if it has none."""
         if self.index is None:
             return None
         return self.index.receipts.get(file.name)
@@ -161,6 +170,7 @@ def _check_names(folder: Path, index: Index) -> None:
 
 
 def _and_more(names: list[str]) -> str:
+    """Format the number of names after the first one, which the message shows."""
     if len(names) > 1:
         return f", and {len(names) - 1} more"
     return ""
@@ -168,10 +178,10 @@ def _and_more(names: list[str]) -> str:
 
 def _check_run(run: Path, log: Path) -> None:
     """Raise UserError if a run's folder is unfinished, or its files differ from their receipts."""
-    if log.name != "log" or is_filled_here(run):
+    if log.name != "log" or is_filled_here(run):  # no run's folder, or this process is still writing it
         return
     index = Index.read(run)
-    if index is None:
+    if index is None:  # it is written last: a run with a manifest and marked parts, but without it, is unfinished
         if any((run / name).exists() for name in MANIFESTS):
             _refuse_unfinished(run, listed(log))
         return
@@ -186,7 +196,10 @@ def _check_run(run: Path, log: Path) -> None:
 
 
 def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
-    """Raise UserError for parts of a run without the index that is written after them."""
+    """Raise UserError for parts of a run without the index that is written after them.
+
+    Only the first and the last file are looked at, as a log has many.
+    """
     if (folder / UNFINISHED).exists() or any(_is_marked(file) for file in files[:1] + files[-1:]):
         raise UserError(
             f"{folder / INDEX} is missing: the run goes on or was interrupted (simulate, replay: --resume finishes "
@@ -231,7 +244,7 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
         UserError: what is read back has another number of rows.
     """
     sidecar = file.with_name(file.name + SIDECAR)
-    sidecar.unlink(missing_ok=True)  # of a file that was removed
+    sidecar.unlink(missing_ok=True)  # the receipt of an earlier file with this name
     write(file)
     try:
         if not is_text_file(file) and rows_in(file) != rows:
@@ -243,21 +256,24 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
 
 
 def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
-    """Return the metadata that identifies a part: its number and the digest of its run."""
+    """Return the metadata that identifies a part: its number, and the digest of its run or None."""
     return {PART_KEY: json.dumps({"part": number, "made": made}, sort_keys=True).encode()}
 
 
 def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
-    """Raise UserError for parts of several runs in one folder: they number their users alike."""
-    first: tuple[str, Path] | None = None
+    """Raise UserError for parts of several runs in one folder: equal user numbers would mean different users."""
+    first_run: str | None = None
+    first_file: Path | None = None
     for file in files:
-        made = _mark_of(file).get("made")
-        if made is None:
+        run = _mark_of(file).get("made")
+        if run is None:  # not a part that this package wrote
             continue
-        first = first or (made, file)
-        if made != first[0]:
+        if first_file is None:
+            first_run = run
+            first_file = file
+        if run != first_run:
             raise UserError(
-                f"{folder} holds parts of two runs, {first[1].name} and {file.name}, whose users are numbered alike: "
+                f"{folder} holds parts of two runs, {first_file.name} and {file.name}, whose users are numbered alike: "
                 "name one run's folder, or move the other's parts away"
             )
 
@@ -267,8 +283,9 @@ def _refuse_equal(files: list[Path]) -> None:
     seen: dict[tuple[int, bytes], Path] = {}
     for file in files:
         try:
-            with file.open("rb") as begin:
-                other = seen.setdefault((file.stat().st_size, begin.read(1 << 12)), file)
+            # Only files with the same size and the same first 4 KiB are compared byte for byte.
+            with file.open("rb") as stream:
+                other = seen.setdefault((file.stat().st_size, stream.read(1 << 12)), file)
             equal = other is not file and filecmp.cmp(other, file, shallow=False)
         except OSError as error:
             raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
@@ -277,7 +294,7 @@ def _refuse_equal(files: list[Path]) -> None:
 
 
 def _mark_of(file: Path) -> Mapping[str, Any]:
-    """Read the metadata that :func:`mark_of_part` wrote; empty without any."""
+    """Read the metadata that :func:`mark_of_part` wrote; empty if the file has none, or cannot be read."""
     import pyarrow as pa
 
     try:
@@ -298,21 +315,22 @@ def _is_marked(file: Path) -> bool:
 # -------------------------------------------------------------------------------------------------------------- columns
 
 _HEAD = 4096
+"""Number of first rows that are looked at before a file is read."""
 _WHOLE_ROWS = 1 << 20
-"""Rows decoded at a time where all of them are wanted."""
+"""Number of rows decoded at a time if all rows are kept."""
 _COPIES = 8
-"""Times its size that a whole table takes while it is worked with."""
+"""Memory for working with all rows at once, as a multiple of the table's size."""
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A table on disk, looked at but not read: what its columns are called, and how it is written.
+    """A table on disk, of which only the header was read.
 
     Attributes:
-        path: as it was named.
-        parts: its files, checked against their receipts; several where ``path`` is a folder of parts.
-        names: the columns, in order.
-        form: how a text file is written; None for Parquet and Arrow.
+        path: path as the user named it.
+        parts: its files, verified against their receipts; several if ``path`` is a folder of parts.
+        names: names of the columns, in order.
+        form: format of a text file; None for Parquet and Arrow.
     """
 
     path: Path
@@ -355,7 +373,7 @@ class TableFile:
         return self.form.decimal
 
     def how_written(self) -> list[str]:
-        """Describe a text file's format where it is not commas, points and UTF-8, and columns that are not read."""
+        """Describe what is unusual: a text file without commas, points or UTF-8, and columns in names of folders."""
         columns = partition_columns(self.path, self.parts.files[0])
         lines = [] if self.form is None else self.form.how_written()
         if columns:
@@ -363,7 +381,7 @@ class TableFile:
         return lines
 
     def head(self) -> dict[str, list[Any]]:
-        """Read the first rows: by column a list of values, texts if the file is text."""
+        """Read the first rows of the first file: by column a list of values, which are texts if the file is text."""
         first = self.parts.files[0]
         if self.form is not None:
             return self.form.head(first)
@@ -377,17 +395,17 @@ class TableFile:
 
         Args:
             kinds: by column how its values are used: "number", "id", "time" or "text".
-            most: how many of the first rows to read; None for all.
+            most: number of first rows to read; None for all.
 
         Raises:
             UserError: the file is no table, a row has another number of fields, or memory is too small for all rows.
         """
         import pyarrow as pa
 
-        while True:
+        while True:  # once more after each AgainError
             tables = []
             size = 0
-            left = math.inf if most is None else most
+            left = math.inf if most is None else most  # number of rows to read
             try:
                 for rows in self.blocks(kinds, _WHOLE_ROWS):
                     tables.append(rows.table if len(rows) <= left else rows.table.slice(0, int(left)))
@@ -408,10 +426,10 @@ class TableFile:
         return Rows(str(self.path), table, self.decimal)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Iterator[Rows]:
-        """Yield columns of about ``rows`` rows at a time, with common ``faults``.
+        """Yield columns of about ``rows`` rows at a time, which collect their faults in ``faults``.
 
         Raises:
-            UserError: as :meth:`read`.
+            UserError: the file is no table or has no rows, or a row has another number of fields.
             AgainError: the file must be read again from its first row.
         """
         first = 1
@@ -425,6 +443,11 @@ class TableFile:
             raise UserError(f"{self.path} has a header but no rows", code="empty")
 
     def _tables(self, part: Path, kinds: Mapping[str, str], rows: int) -> Iterator[Any]:
+        """Return an iterator over pyarrow tables with these columns of a part.
+
+        Raises:
+            UserError: the part lacks a column that the first part has.
+        """
         text = None if self.form is None else self._text_part(part)
         names = schema_in(part).names if text is None else text.form.names
         for name in kinds:
@@ -438,6 +461,7 @@ class TableFile:
         return read_blocks(part, rows, list(kinds), verified=self.parts.index is not None)
 
     def _text_part(self, part: Path) -> TextPart:
+        """Return the reader of a text part, which remembers between passes how the part must be read."""
         if part not in self._text_parts:
             form = self.form
             assert form is not None
@@ -448,6 +472,7 @@ class TableFile:
 
     @functools.cached_property
     def _text_parts(self) -> dict[Path, TextPart]:
+        """The readers of text parts so far, by path."""
         return {}
 
 
@@ -471,8 +496,8 @@ class Verified:
 
     Attributes:
         n_files: number of files with receipts.
-        n_read: number of files without, which were read through.
-        n_rows: rows of the tables among both.
+        n_read: number of files without receipts, which were read to their ends.
+        n_rows: number of rows of all tables.
         faults: one line per fault.
     """
 
@@ -493,6 +518,7 @@ class Verified:
 
 
 def _files(n: int) -> str:
+    """Format ``1 file``, ``2 files``."""
     return f"{n:,} file{'s' * (n != 1)}"
 
 
@@ -513,12 +539,12 @@ def verify(path: str | Path) -> Verified:
         if folder.is_dir():
             faults += _faults_of_folder(folder, verified)
     faults += _faults_of_parts(path, verified)
-    verified.faults = list(dict.fromkeys(faults))
+    verified.faults = list(dict.fromkeys(faults))  # a folder's index and its parts may show the same fault
     return verified
 
 
 def _faults_of_folder(folder: Path, verified: Verified) -> Iterator[str]:
-    """Yield the faults of the files in a folder's index."""
+    """Yield the faults of the files in a folder's index, and count the files in ``verified``."""
     try:
         index = Index.read(folder) or Index()
     except UserError as error:
@@ -531,6 +557,7 @@ def _faults_of_folder(folder: Path, verified: Verified) -> Iterator[str]:
 
 
 def _faults_of_file(folder: Path, receipt: Receipt, verified: Verified) -> Iterator[str]:
+    """Yield the fault of a file that differs from its receipt, if it does, and count it in ``verified``."""
     file = folder / receipt.file
     verified.n_files += 1
     verified.n_rows += receipt.rows or 0
@@ -545,7 +572,10 @@ def _faults_of_file(folder: Path, receipt: Receipt, verified: Verified) -> Itera
 
 
 def _faults_of_parts(path: Path, verified: Verified) -> Iterator[str]:
-    """Yield the faults that opening a log finds, and those of files that are in no folder's index."""
+    """Yield the faults that opening a log finds, and those of files that no folder's index lists.
+
+    The latter are counted in ``verified``; files of an index are counted with their folder.
+    """
     try:
         parts = Parts.of(path)
     except UserError as error:
@@ -583,5 +613,5 @@ def _count_rows(file: Path, *, decode: bool = False) -> int:
     if is_text_file(file):
         return rows_in_text(file)
     if decode:
-        return sum(len(table) for table in read_blocks(file, 1 << 20))
+        return sum(len(table) for table in read_blocks(file, _WHOLE_ROWS))
     return rows_in(file)

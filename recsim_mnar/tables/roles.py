@@ -133,10 +133,13 @@ _OF_SLATES = {
 }
 """Words in names, by the event that a probability is of in a log of slates."""
 _PER_CENT = frozenset({"pct", "percent", "percentage"})
+"""Words in names of numbers in per cent."""
 _PROBABLE = _PROBABILITY | {"p", "pi"} | _PER_CENT
+"""Words in names of columns that may be probabilities if further words agree."""
 NONE = "none"
-"""Given in place of a column's name: the file has no column of this role, whatever its columns are called."""
+"""Text in place of a column's name: the file has no column of this role, whatever its columns are called."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
+"""Pattern of a word in a name such as ``customerNo2``, ``SKU_shown`` or ``item id``."""
 
 _PERHAPS_SEVERAL = ("cookieid", "cookie", "deviceid", "sessionid", "session")
 """Names of user columns of which one person may have several values."""
@@ -161,8 +164,8 @@ class Columns:
     Attributes:
         names: column by role, for the roles that have one.
         how: for each of these roles :data:`NAMED`, :data:`RECOGNISED`, :data:`OWN_SCHEMA` or :data:`GUESSED`.
-        unclear: ambiguous roles, which have no column, with the candidates.
-        without: roles that the user says the file has no column of.
+        unclear: candidates by role, for ambiguous roles, which have no column.
+        without: roles for which the file has no column, as the user states.
     """
 
     names: dict[str, str] = field(default_factory=dict)
@@ -181,7 +184,10 @@ class Columns:
         return self.names.get(role)
 
     def _with_variant_as_action(self) -> Columns:
-        """Take the variant of an A/B test, recognised as the logger, as the action if there is no other."""
+        """Return the columns with the variant of an A/B test as the action, not the logger, if there is no action.
+
+        A column that the user named as the logger stays the logger.
+        """
         name = self.get("logger") or ""
         has_action = "action" in {*self.names, *self.unclear, *self.without}
         if has_action or self.how.get("logger") == NAMED or plain_name(name) not in _VARIANTS:
@@ -191,10 +197,16 @@ class Columns:
         return Columns(_ordered(names), how, self.unclear, self.without)
 
     def with_action(self, chosen: str, how: str, rivals: tuple[str, ...]) -> Columns:
-        """Set the action to the column that was ``chosen`` by its values, or to none with ``rivals`` as candidates."""
+        """Return the columns with another action, or none, as their values tell.
+
+        Args:
+            chosen: column of the action; "" without a choice.
+            how: how it was found, such as :data:`RECOGNISED`.
+            rivals: without a choice, the candidates; the action is then ambiguous. Empty if the values tell nothing.
+        """
         if not (chosen or rivals):
             return self._with_variant_as_action()
-        away = {*(rivals or (chosen,))}
+        away = {*(rivals or (chosen,))}  # columns that lose their roles as action or item
         names = dict(self.names)
         unclear = dict(self.unclear)
         how_of = dict(self.how)
@@ -223,7 +235,7 @@ class Columns:
         return "; ".join(f"{role}: {name}{marks[self.how[role]]}" for role, name in self.names.items())
 
     def refuse_unclear(self, source: str, *roles: str) -> None:
-        """Raise for an ambiguous role, one of these or any.
+        """Raise UserError if one of these roles, or without any named any role, is ambiguous.
 
         Raises:
             UserError: the message has the candidates and the option.
@@ -233,7 +245,7 @@ class Columns:
                 raise UserError(f"{source}: {_which(role, self.unclear[role])}", code="unclear_column")
 
     def lines(self) -> list[str]:
-        """Describe the columns by role, a doubtful user column, and ambiguous roles."""
+        """Describe the columns: one line for all roles, then a doubtful user column, then each ambiguous role."""
         lines = [self.line()]
         user = self.names.get("user", "")
         if self.how.get("user") == RECOGNISED and plain_name(user) in _PERHAPS_SEVERAL:
@@ -245,7 +257,7 @@ class Columns:
 
 
 def _ordered(names: Mapping[str, str]) -> dict[str, str]:
-    """Sort columns by role."""
+    """Sort columns by role in the order of :data:`_ORDER`, with further roles last."""
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return {role: names[role] for role in order}
 
@@ -268,13 +280,12 @@ def find_columns(
     ``needed`` and ``optional``.
 
     Args:
-        source: the file, for messages.
+        source: name of the file in messages.
         known: columns of the file.
-        named: column by role, as the user says; None for a role that is to be recognised, "none" for one of which the
-            file has no column.
+        named: column by role, as the user states; None for a role to recognise, "none" for a role without a column.
         needed: roles that must have a column.
-        optional: roles that may have one; ambiguous ones are in ``unclear``.
-        leave: columns with other uses (the targets).
+        optional: roles that may have a column; ambiguous ones are in ``unclear``.
+        leave: columns with other uses, such as targets.
 
     Raises:
         UserError: a named column is missing or named twice, no column for a needed role, or several.
@@ -331,7 +342,12 @@ def _ends_so(role: str, name: str) -> bool:
 
 
 def _recognised(role: str, known: Sequence[str]) -> tuple[list[str], str]:
-    """Find the columns that a role could be, and how the one was found; "" if there is not one that is clear."""
+    """Find the column of a role among columns by its name.
+
+    Returns:
+        candidates: columns that the role could have; one if it is clear.
+        how: :data:`OWN_SCHEMA`, :data:`RECOGNISED` or :data:`GUESSED`; "" if no candidate, or not one, is clear.
+    """
     candidates = _best_tier(role, known)
     if not candidates and role == "propensity":
         candidates = [name for name in known if of_what_was_shown(name)]
@@ -385,6 +401,7 @@ def _word_list(name: str) -> list[str]:
 
 
 def _words(name: str) -> set[str]:
+    """Return the different words of a column's name in lower case."""
     return set(_word_list(name))
 
 
@@ -396,7 +413,7 @@ def of_what_was_shown(name: str) -> bool:
 
 
 def slate_probabilities(known: Iterable[str]) -> dict[str, str]:
-    """Find columns of probabilities of a slate, a set, an item given those above, ..., by their names."""
+    """Map kinds of probability in a log of slates (keys of :data:`_OF_SLATES`) to the first column named so."""
     by_kind: dict[str, str] = {}
     for name in known:
         words = _words(name)
@@ -420,6 +437,7 @@ def new_policies(known: Iterable[str], *, items: bool = False) -> list[str]:
 
 
 def _which(role: str, names: Sequence[str]) -> str:
+    """Format the message for a role with several candidates."""
     return f"the {role} could be column {in_words(names)}; {say_which(role)}"
 
 

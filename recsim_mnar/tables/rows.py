@@ -51,11 +51,12 @@ class Rows:
         table: a pyarrow table.
         decimal: the decimal mark of numbers written as text.
         first: number in the file of the table's first row, from 1 below the header.
-        picked: indices of the table's rows that count, ascending; None for all.
-        faults: collected by the methods below; nothing is raised for a value before ``faults.refuse()``.
-        missing: (n,) which rows lack a value, None while none does.
-        invalid: (n,) which rows have a value that cannot be read (:data:`INVALID`), likewise.
-        of_row: (m,) number in the file of each row of the table, if one row of the file became several.
+        picked: indices (n,) of the table's rows that count, ascending; None for all.
+        faults: faults that the methods record; nothing is raised for a value before ``faults.refuse()``.
+        missing: (n,) which rows lack a value; None if none does so far.
+        invalid: (n,) which rows have a value that cannot be read (:data:`INVALID`); None if none does so far.
+        of_row: (m,) number in the file of each row of the table, if one row of the file became several; otherwise None.
+        _mask: (m,) the rows of ``picked`` as a pyarrow array of truth values; None for all.
     """
 
     source: str
@@ -90,7 +91,7 @@ class Rows:
         return replace(self, picked=picked, missing=None, invalid=None, _mask=pa.array(mask))
 
     def quiet(self) -> Rows:
-        """Return the same rows with a list of faults that nobody reads."""
+        """Return the same rows with a new list of faults, so that parsing them leaves none in the file's list."""
         return replace(self, faults=Faults(self.source), missing=None, invalid=None)
 
     def column(self, name: str) -> Any:
@@ -104,7 +105,7 @@ class Rows:
         """Return a pyarrow column (n,) of numbers or times, decoded if it is a dictionary.
 
         Raises:
-            UserError: a text that is longer than these are, and could be repeated in many rows.
+            UserError: a text is longer than a number or a time; decoded, it could fill the memory.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -134,7 +135,10 @@ class Rows:
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
     ) -> None:
-        """Call :meth:`recsim_mnar.tables.values.Faults.add` with the rows' numbers in the file."""
+        """Record bad rows (n,) as a fault, and mark them as missing or invalid if the code says so.
+
+        The arguments are those of :meth:`recsim_mnar.tables.values.Faults.add`.
+        """
         if not bad.any():
             return
         numbers = self.row_numbers
@@ -153,11 +157,17 @@ class Rows:
         self.missing = _either(self.missing, missing)
 
     def probabilities(self, name: str, *, zero: bool, advice: str | None = None) -> NDArray[np.float64]:
-        """Parse a column (n,) of probabilities in (0, 1], or in [0, 1] with ``zero``; slightly above 1 is rounding."""
+        """Parse a column (n,) of probabilities; others are recorded as faults, except slightly above 1, by rounding.
+
+        Args:
+            name: name of the column.
+            zero: True to allow 0, for columns of target policies; False for propensities, which are divisors.
+            advice: advice in the fault; None to guess from the values.
+        """
         values = self.numbers(name)
         if len(values) and values.max() <= 1.0 and (values.min() >= 0.0 if zero else values.min() > 0.0):
             return values
-        if zero:
+        if zero:  # targets are kept as written; propensities above 1 are rounded to 1
             good = (values >= 0.0) & (values <= HIGHEST)
         else:
             values = np.where((values > 1.0) & (values <= HIGHEST), 1.0, values)
@@ -189,6 +199,7 @@ class Rows:
             values = np.full(len(column), np.nan)
         elif is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal, f"{self.source}: column {name!r}")
+            # Only numbers with a percent sign count, not other texts with one.
             self.faults.percents[name] += percents(column) - percents(column.filter(pa.array(bad)))
             advice = "write numbers, or name another column"
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
@@ -232,6 +243,7 @@ class Rows:
             finite = np.isfinite(values)
             column = pa.array(values, mask=~finite)
             ids = values[finite]
+            # pandas writes a column of integers with a missing one as floats, which are exact below 2^53.
             if np.all(ids == np.floor(ids)) and np.all(np.abs(ids) < 2**53):
                 column = column.cast(pa.int64())
         try:
@@ -244,10 +256,17 @@ class Rows:
         return Ids(codes, ids)
 
     def refuse_two_ways(self, name: str, codes: NDArray[np.int64], ids: NDArray[Any], bare: set[str]) -> None:
-        """Record the rows whose id is in ``bare`` or is one of these with leading zeros: 7 next to 007."""
+        """Record rows whose ids may be one id written in two ways: 7 next to 007.
+
+        Args:
+            name: name of the column.
+            codes: (n,) code of each row's id, -1 if it is missing.
+            ids: (k,) ids by code.
+            bare: ids without leading zeros that also occur with them.
+        """
         if bare:
             texts = {text for text, without in padded(ids).items() if without in bare} | bare
-            bad = np.array([*(text in texts for text in ids), False])[codes]
+            bad = np.array([*(text in texts for text in ids), False])[codes]  # the last one serves the code -1
             self.note(
                 "two_ways",
                 name,
@@ -286,7 +305,10 @@ class Rows:
         return in_seconds(self._finite(name, values), source)
 
     def digests(self, names: Sequence[str]) -> NDArray[np.uint64]:
-        """Hash each row (n,) to 64 bits, equal for rows that are equal in these columns; missing values are equal."""
+        """Hash each row (n,) to 64 bits, equal for rows that are equal in these columns; missing values are equal.
+
+        The column's place is added, so that equal values in two columns do not cancel each other.
+        """
         mixed = np.zeros(len(self), np.uint64)
         with np.errstate(over="ignore"):
             for place, name in enumerate(names):
@@ -307,7 +329,7 @@ def n_repeats(digests: NDArray[Any]) -> int:
 
 
 def repeats(digests: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which rows (n,) repeat an earlier one."""
+    """Return which rows (n,) repeat an earlier one: all but the first of equal digests."""
     is_repeat = np.ones(len(digests), np.bool_)
     is_repeat[np.unique(digests, return_index=True)[1]] = False
     return is_repeat
@@ -334,29 +356,34 @@ def repeats_by_chance(
         item: (n,) equal for rows with one item.
         cell: (n,) equal for rows with one item and one reward.
         probability: (n,) probability of the item; None for its share of the rows.
+
+    Returns:
+        expected: number of rows that repeat an earlier one although they are separate events.
+        more: True if there are clearly more, so that some are copies.
     """
     n_item = _group_sizes(item)
     if probability is None:
         probability = n_item / len(item)
-    equal = _group_sizes(cell) / n_item * probability
+    equal = _group_sizes(cell) / n_item * probability  # q of each row
     order = np.argsort(group, kind="stable")
     ordered = group[order]
     equal = equal[order]
-    rows = digests[np.lexsort((digests, group))]
+    rows = digests[np.lexsort((digests, group))]  # by group as above, and by digest within each group
     same_group = ordered[1:] == ordered[:-1]
     first = np.flatnonzero(np.append(True, ~same_group))
     sizes = np.diff(np.append(first, len(order)))
     repeated = np.append(False, (rows[1:] == rows[:-1]) & same_group)
-    earlier = np.arange(len(order)) - np.repeat(first, sizes)
+    earlier = np.arange(len(order)) - np.repeat(first, sizes)  # k of each row
     expected = float(np.sum(1.0 - (1.0 - equal) ** earlier))
     n_different = sizes - np.add.reduceat(repeated, first)
-    alike = (sizes > 1) & (n_different == 1)
-    shared = 0.0
+    alike = (sizes > 1) & (n_different == 1)  # groups whose rows are all equal
+    mean_equal = 0.0  # s
     if np.any(sizes > 1):
-        shared = min(float(np.mean(equal[np.repeat(sizes > 1, sizes)])), 0.99)
-    groups = float(np.sum(n_different > 1)) * shared / (1.0 - shared)
-    if _more_than_chance(int(np.sum(alike)), groups):
-        return min(expected, float(np.sum((sizes - n_different)[~alike])) + groups), True
+        mean_equal = min(float(np.mean(equal[np.repeat(sizes > 1, sizes)])), 0.99)  # below 1, as 1 - s divides
+    expected_alike = float(np.sum(n_different > 1)) * mean_equal / (1.0 - mean_equal)
+    if _more_than_chance(int(np.sum(alike)), expected_alike):
+        # Copies inflate ``expected`` through the sizes of groups: count chance in the other groups instead.
+        return min(expected, float(np.sum((sizes - n_different)[~alike])) + expected_alike), True
     return expected, _more_than_chance(int(np.sum(repeated)), expected)
 
 
@@ -376,10 +403,12 @@ def _more_than_chance(number: int, expected: float) -> bool:
 
 
 def _nulls(column: Any) -> NDArray[np.bool_]:
+    """Return which values (n,) of a pyarrow column are null."""
     return as_array(column.is_null()).astype(np.bool_)
 
 
 def _is_number(kind: Any) -> bool:
+    """Return whether a pyarrow type is of numbers or truth values."""
     import pyarrow as pa
 
     types = pa.types
@@ -403,7 +432,7 @@ def _bits(column: Any) -> NDArray[np.uint64]:
             return column.cast(pa.int64()).to_numpy().view(np.uint64)
     encoded = as_dictionary(column)
     words = as_array(encoded.dictionary).astype(str).astype(object)
-    hashes = np.append(pd.util.hash_array(words), np.uint64(0))
+    hashes = np.append(pd.util.hash_array(words), np.uint64(0))  # the last one serves null, of code -1
     return hashes[encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()]
 
 
@@ -442,7 +471,7 @@ class Events:
     Attributes:
         shown: (n,) which are recommendations.
         viewed: (n,) which are views.
-        words: other values of the column.
+        words: different values of the column that are neither, in lower case.
     """
 
     shown: NDArray[np.bool_]
@@ -451,7 +480,7 @@ class Events:
 
     @property
     def others(self) -> int:
-        """Number of rows that are neither."""
+        """Number of rows that are neither recommendations nor views."""
         return int((~(self.shown | self.viewed)).sum())
 
     @staticmethod
@@ -462,7 +491,7 @@ class Events:
         none = np.zeros(len(column), np.bool_)
         if pa.types.is_nested(column.type):
             return Events(none, none, [str(column.type)])
-        is_shown = [none[:0]]
+        is_shown = [none[:0]]  # so that a column without chunks can be concatenated
         is_viewed = [none[:0]]
         words = dict[str, None]()
         for chunk in column.chunks:  # each word is compared once, not each row
@@ -505,16 +534,20 @@ class AgainError(Exception):
 
 
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
+"""Pattern of a whole number of at most 18 digits, which fits 64 bits; pandas may have added ``.0``."""
 
 
 class Numbering:
     """Numbers for ids that stay the same from one block, or pass over a file, to the next.
 
-    Whole numbers stand for themselves unless asked otherwise. Other ids are numbered as they are met, so that numbers
-    ascend if the rows of each id stand together.
+    Whole numbers stand for themselves until :meth:`by_order_met` is called. Other ids are numbered in order of first
+    appearance, so that numbers ascend if the rows of each id are consecutive.
 
     Attributes:
-        plain: whether all ids so far are whole numbers.
+        plain: True if all ids so far are whole numbers.
+        _by_order: True to number ids in order of first appearance.
+        _read_any: True if some rows were read as whole numbers that stand for themselves.
+        _tried_order: True if :meth:`by_order_met` was called before.
     """
 
     def __init__(self) -> None:
@@ -528,9 +561,13 @@ class Numbering:
     def codes(self, rows: Rows, name: str, *, alone: bool = False) -> NDArray[np.int64]:
         """Return the number (n,) of each row's id; missing ids are recorded as faults.
 
+        Args:
+            rows: rows of a block.
+            name: column of ids.
+            alone: True for a part that is read apart from the others, in which only whole numbers mean the same ids.
+
         Raises:
-            AgainError: ids that are not whole numbers, after such that were; or with ``alone``, a part whose numbers
-                mean nothing in other parts.
+            AgainError: ids that are not whole numbers, after rows whose ids were, or with ``alone``.
         """
         import pandas as pd
 
@@ -544,7 +581,8 @@ class Numbering:
             if self._read_any or alone:
                 raise AgainError
         ids = rows.ids(name)
-        met, codes = pd.factorize(ids.codes)
+        # ``codes`` are the different codes in order of appearance, and ``places`` each row's place among them.
+        places, codes = pd.factorize(ids.codes)
         id_texts = ids.ids.astype(str).astype(object)
         texts = np.append(id_texts, "")[codes].tolist()
         numbers = np.array([self._numbers.setdefault(_normal(text), len(self._numbers)) for text in texts], np.int64)
@@ -552,29 +590,34 @@ class Numbering:
         self._bare |= bare
         earlier = {text for text in bare if text in self._numbers} | self._bare.intersection(texts)
         rows.refuse_two_ways(name, ids.codes, id_texts, earlier - (bare & set(texts)))
-        return numbers[met]
+        return numbers[places]
 
     def by_order_met(self) -> bool:
-        """Number whole numbers as they are met from here on; returns whether that is new."""
-        new = not self._by_order and not self._tried_order
+        """Number whole numbers, too, in order of first appearance from the next pass on.
+
+        Returns:
+            True if the next pass will have other numbers; False if ids were already, or once, numbered so.
+        """
+        is_new = not self._by_order and not self._tried_order
         self._by_order = True
         self._tried_order = True
-        return new
+        return is_new
 
     def by_value(self) -> None:
         """Let whole numbers stand for themselves again from here on."""
         self._by_order = not self.plain
 
     def ranks(self) -> NDArray[np.int64] | None:
-        """Return the place of each number in the order of ids, numerical if all are whole numbers, else alphabetical.
+        """Return the rank (k,) of each number by its id; None if whole numbers stand for themselves.
 
-        None if whole numbers stand for themselves.
+        Ids are in numerical order if all are whole numbers, otherwise in alphabetical order.
         """
         if not self._by_order:
             return None
         texts = list(self._numbers)
         integral = all(_WHOLE.match(text) for text in texts)
-        order = np.argsort(np.array([int(text) for text in texts]) if integral else np.array(texts), kind="stable")
+        ids = np.array([int(text) for text in texts]) if integral else np.array(texts)
+        order = np.argsort(ids, kind="stable")
         rank = np.empty(len(texts), np.int64)
         rank[order] = np.arange(len(texts))
         return rank

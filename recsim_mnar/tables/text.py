@@ -22,7 +22,9 @@ SEPARATORS = "\t,;|"
 _VALUE = re.compile(r"[0-9]+[.:/-][0-9]")
 """Beginning of a decimal number, a time or a date, but not of a column's name, which may be 12."""
 _BLOCK_BYTES = 1 << 24
+"""Number of bytes that are parsed at a time; no row may be longer."""
 _LOOK = 1 << 18
+"""Number of first bytes from which the format is detected."""
 _KINDS = {
     b"\x1f\x8b": "gzip: let its name end in .csv.gz",
     b"BZh": "bzip2: let its name end in .csv.bz2",
@@ -48,7 +50,7 @@ class TextForm:
         delimiter: separator between fields.
         decimal: the decimal mark.
         encoding: name of a Python codec.
-        skip: number of lines up to the header, inclusive.
+        skip: number of lines before the first row: empty ones and the header.
     """
 
     names: list[str]
@@ -65,7 +67,7 @@ class TextForm:
             UserError: the file cannot be read, is empty, or is not text.
         """
         encoding, lines = _begin(part)
-        skip = next((i for i, line in enumerate(lines) if line.strip()), None)
+        skip = next((i for i, line in enumerate(lines) if line.strip()), None)  # empty lines above the header
         if skip is None:
             raise UserError(f"{part} is empty: give a table with a header and at least one row", code="empty")
         if "::" in lines[skip]:
@@ -79,13 +81,13 @@ class TextForm:
         return replace(form, decimal=Decimal.of(form.head(part), delimiter, decimal))
 
     def head(self, part: Path) -> dict[str, list[Any]]:
-        """Read the first rows as text, by column."""
+        """Read the first rows as text: by column a list of values."""
         state = part.stat()
         columns = _first_columns(part, state.st_mtime_ns, state.st_size, self.skip, self.delimiter, len(self.names))
         return dict(zip(self.names, columns, strict=True))
 
     def how_written(self) -> list[str]:
-        """Describe what differs from commas, points and UTF-8."""
+        """Describe what is unusual: a separator, decimal mark or encoding other than comma, point and UTF-8."""
         remarks = []
         sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
         if sign:
@@ -103,6 +105,7 @@ def _refuse_preamble(part: Path, lines: Sequence[str], skip: int, delimiter: str
     """Raise UserError if the first line has one field, or states the separator, and later ones have several fields."""
     rows = list(_fields(part, lines[skip : skip + _PREAMBLE], delimiter))
     widths = [len(row) for row in rows]
+    # The header is the first line with several fields, if all lines below have as many.
     first = next((place for place, width in enumerate(widths) if width > 1), 0)
     if lines[skip].lower().startswith("sep="):  # Excel's note on the separator
         first = 1
@@ -121,7 +124,11 @@ def _first_columns(part: Path, changed: int, size: int, skip: int, delimiter: st
 
 
 def _begin(part: Path) -> tuple[str, list[str]]:
-    """Return the encoding and the first lines of a text file."""
+    """Return the encoding and the first lines of a text file, decompressed.
+
+    Raises:
+        UserError: the file cannot be read, or is of another kind than its name says.
+    """
     import pyarrow as pa
 
     try:
@@ -140,7 +147,10 @@ def _begin(part: Path) -> tuple[str, list[str]]:
 
 
 def _decoded(begin: bytes) -> tuple[str, str]:
-    """Return the encoding, and the text without its byte-order mark."""
+    """Return the encoding, and the text without its byte-order mark.
+
+    The incremental decoders tolerate a character that is cut off at the end.
+    """
     if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", codecs.getincrementaldecoder("utf-16")(errors="replace").decode(begin)
     try:
@@ -164,7 +174,7 @@ def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[s
 def _delimiter(part: Path, lines: Sequence[str]) -> str:
     """Find the separator that gives the header several fields, and most of the next lines as many."""
     best = ","
-    best_fit = (0, 0)
+    best_fit = (0, 0)  # number of lines as wide as the header, and its width; equal fits keep the likelier separator
     for sign in SEPARATORS:
         rows = list(_fields(part, lines[:50], sign))
         fields = len(rows[0]) if rows else 0
@@ -179,9 +189,16 @@ def _delimiter(part: Path, lines: Sequence[str]) -> str:
 class TextPart:
     """A text file that is read block by block; the way that worked is kept for the next pass.
 
+    A way is a choice of column types and encoding. The fastest is tried first; if a block does not fit, the next way
+    starts again from the first row.
+
     Args:
         path: path of the file.
         form: its format.
+
+    Attributes:
+        _way: index of the way in use.
+        _quotes_are_closed: True once no quotation mark was found to be open, so that later passes need not look.
     """
 
     def __init__(self, path: Path, form: TextForm) -> None:
@@ -194,7 +211,7 @@ class TextPart:
         """Yield pyarrow tables: columns of numbers as such if all values are, ids as dictionaries, others as text.
 
         Args:
-            kinds: by column how its values are used, see :meth:`recsim_mnar.tables.parts.TableFile.read`.
+            kinds: by column how its values are used: "number", "id", "time" or "text".
 
         Raises:
             UserError: the file is no table, or a row has another number of fields.
@@ -203,13 +220,14 @@ class TextPart:
         import pyarrow as pa
 
         ways = self._ways(kinds)
-        last_way = len(ways) - 1
+        last_way = len(ways) - 1  # the only one that finds out which rows are ragged
         n_rows = 0
         while True:
             ragged: list[tuple[int, int, str]] = []
             try:
                 types, encoding = ways[self._way]
-                for block in self._parsed(types, encoding, list(kinds), ragged if self._way == last_way else None):
+                collect = ragged if self._way == last_way else None
+                for block in self._parsed(types, encoding, list(kinds), collect):
                     n_rows += len(block)
                     yield block
                 self._refuse_ragged(ragged)
@@ -219,8 +237,9 @@ class TextPart:
                 reason = str(error).splitlines()[0]
                 if self._way == last_way:
                     raise _unreadable(self.path, _LONG if "straddling" in str(error) else reason) from None
+                # A wrong number of fields is one in every way but the last.
                 self._way = last_way if "CSV parse error" in reason else self._way + 1
-            if n_rows:
+            if n_rows:  # rows are already with the caller
                 raise AgainError
 
     def _ways(self, kinds: Mapping[str, str]) -> list[tuple[Mapping[str, Any], str]]:
@@ -228,6 +247,7 @@ class TextPart:
         import pyarrow as pa
 
         decimal = self.form.decimal
+        # Numbers whose mark is uncertain are read as text, and parsed by the evidence in their own column.
         in_doubt = not decimal.known or decimal.mark == self.form.delimiter
         typed = {}
         as_text = {}
@@ -235,7 +255,7 @@ class TextPart:
             as_text[name] = pa.string()
             if kind == "id":
                 as_text[name] = pa.dictionary(pa.int32(), pa.string())
-            if kind != "time":
+            if kind != "time":  # pyarrow infers the type of times
                 typed[name] = as_text[name]
             if kind == "number" and not (in_doubt or (name in decimal.unclear and not decimal.stated)):
                 typed[name] = pa.float64()
@@ -251,7 +271,15 @@ class TextPart:
         names: list[str],
         ragged: list[tuple[int, int, str]] | None,
     ) -> Iterator[Any]:
-        """Yield tables of the named columns; with ``ragged`` rows of another width are collected there."""
+        """Yield pyarrow tables of the named columns.
+
+        Args:
+            types: pyarrow type by column; others are inferred.
+            encoding: name of the encoding.
+            names: columns to read.
+            ragged: list to which rows with another number of fields than the header are added, as number, width and
+                text; None to raise pyarrow's error for them, which is faster.
+        """
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
@@ -260,6 +288,7 @@ class TextPart:
         if ragged is not None:
 
             def skip(row: Any) -> str:
+                """Record a row of another width, and tell pyarrow to go on without it."""
                 ragged.append((row.number, row.actual_columns, row.text))
                 return "skip"
 
@@ -316,7 +345,9 @@ class TextPart:
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
         if all(count == fields + 1 for _, count, _ in ragged):
             sign = self.form.delimiter
-            n_rows = self._quotes_and_lines[1] - self.form.skip + ends_within_a_line(self.path)
+            n_rows = (
+                self._quotes_and_lines[1] - self.form.skip + ends_within_a_line(self.path)
+            )  # if no value has a line end
             if all(text.rstrip().endswith(sign) for _, _, text in ragged):
                 hint = f"leave out the {sign!r} at the end of the rows, or write one in the header"
             elif len(ragged) == n_rows:
@@ -336,12 +367,14 @@ class TextPart:
         import pyarrow.compute as pc
 
         quotes, ends = self._quotes_and_lines
+        # As many rows as lines: no value holds a line end.
         if quotes == 0 or n_rows >= ends - self.form.skip or self._quotes_are_closed:
             return
-        line = self.form.skip + 1
+        line = self.form.skip + 1  # line of the block's first row, if no value above holds a line end
         names = self.form.names
         for block in self._parsed(dict.fromkeys(names, pa.string()), self.form.encoding, names, []):
             for row in pc.indices_nonzero(_holds_line_ends(block)).to_pylist():
+                # An odd number of quotes: one is never closed, and its value is in the last row.
                 at_the_end = quotes % 2 == 1 and line + row - self.form.skip == n_rows
                 for name, value in block.slice(row, 1).to_pylist()[0].items():
                     if value and (self._looks_like_rows(value) or (at_the_end and "\n" in value)):
@@ -368,6 +401,7 @@ def _holds_line_ends(block: Any) -> Any:
 
 
 def _unreadable(part: Path, why: object) -> UserError:
+    """Create the error for a file that cannot be read as a table."""
     return UserError(f"{part} is not a readable table: {why}", code="not_a_table")
 
 
@@ -376,7 +410,7 @@ def ends_within_a_line(part: Path) -> bool:
     if kind_of(part) != part.suffix.lower() or not is_text_file(part):
         return False
     with part.open("rb") as file:
-        file.seek(-min(2, part.stat().st_size), io.SEEK_END)
+        file.seek(-min(2, part.stat().st_size), io.SEEK_END)  # a line end in UTF-16 has two bytes, one of them 0
         return not file.read().rstrip(b"\0").endswith((b"\n", b"\r"))
 
 

@@ -27,19 +27,24 @@ GROUPS = {".": ",", ",": "."}
 
 _CURRENCIES = "$€£¥"
 _MONEY = rf"^([-+]?)\s*[{_CURRENCIES}]\s*|\s*[{_CURRENCIES}]$"
-"""A currency sign before or after a number, which is ignored."""
+"""Pattern of a currency sign before a number, with the number's sign as group 1, or after it."""
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
+"""Pattern of an infinite number."""
 _END = r"([eE][-+]?[0-9]+)?(\s*%)?$"
+"""Pattern of the end of a number: an exponent and a percent sign, if any."""
 _OPEN = {mark: rf"^[-+]?[1-9][0-9]{{0,2}}[{mark}][0-9]{{3}}(\s*%)?$" for mark in GROUPS}
 """Patterns of ambiguous numbers such as 1,250, by mark."""
 _MARKED = {mark: rf"^[-+]?([0-9]+[{mark}][0-9]*|[{mark}][0-9]+){_END}" for mark in GROUPS}
+"""Patterns of numbers with a decimal mark and no groups, by mark."""
 _GROUPED = {
     mark: rf"^[-+]?[1-9][0-9]{{0,2}}([{group}][0-9]{{3}})+([{mark}][0-9]*)?{_END}" for mark, group in GROUPS.items()
 }
+"""Patterns of numbers with groups of three digits, by decimal mark."""
 _BOTH_WAYS = (
     "holds numbers such as {}, which may be {} or {}: state the file's decimal mark, --decimal . or --decimal ,"
 )
 _LOOKED_AT = 1000
+"""Number of first values of each column in which the decimal mark of a file is looked for."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +76,7 @@ class Marks:
         return Marks(sure, open_numbers, count(r"^[-+]?[0-9]{1,3}(\s*%)?$"))
 
     def decimal(self, of_file: Decimal) -> str | None:
-        """Choose the decimal mark of the column; None if both are possible."""
+        """Choose the decimal mark of the column from its numbers and the file's mark; None if both are possible."""
         if of_file.stated:
             return of_file.mark
         if self.sure["."] != self.sure[","]:
@@ -160,16 +165,17 @@ def text_numbers(
 
     Args:
         column: (n,) array of a pyarrow string type.
-        decimal: mark of the file; the column's own numbers may show the other one.
+        decimal: decimal mark of the file; the column's numbers may prove that it uses the other mark.
         name: column and file for the error; if empty, ambiguous numbers are read with the file's mark.
 
     Returns:
-        (n,) values, NaN if there is none; (n,) which are missing; (n,) which are not numbers.
+        values: (n,) numbers, NaN for texts that are missing or are not numbers.
+        missing: (n,) which texts stand for a missing value.
+        bad: (n,) which texts are not numbers.
 
     Raises:
-        UserError: the numbers are ambiguous.
+        UserError: the numbers are ambiguous, or amounts in several currencies.
     """
-    import pyarrow as pa
     import pyarrow.compute as pc
 
     missing = _is_missing(pc.utf8_trim_whitespace(column))
@@ -180,21 +186,44 @@ def text_numbers(
     if mark is None and name:
         raise UserError(f"{name} {_both_readings(text)}", code="unclear_numbers")
     mark = mark or decimal.mark
+    text = _without_group_marks(_yes_and_no_as_digits(text), mark)
+    plain = pc.match_substring_regex(text, rf"^[-+]?([0-9]+[{mark}]?[0-9]*|[{mark}][0-9]+){_END}")
+    is_number = pc.fill_null(pc.or_(plain, pc.match_substring_regex(text, _SPECIAL)), False)
+    is_number = pc.and_(is_number, pc.invert(missing))  # no missing word is a number, but null is neither
+    absent = as_array(missing).astype(np.bool_)
+    bad = ~as_array(is_number).astype(np.bool_) & ~absent
+    return _parsed(text, is_number), absent, bad
+
+
+def _yes_and_no_as_digits(text: Any) -> Any:
+    """Replace words for yes and no in a pyarrow array of texts by 1 and 0."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     lower = pc.utf8_lower(text)
     for words, digit in ((YES_WORDS, "1"), (NO_WORDS, "0")):
         text = pc.if_else(pc.is_in(lower, pa.array(words, text.type)), digit, text)
+    return text
+
+
+def _without_group_marks(text: Any, mark: str) -> Any:
+    """Remove the marks between groups of three digits from a pyarrow array of texts with this decimal mark."""
+    import pyarrow.compute as pc
+
     grouped = pc.match_substring_regex(text, _GROUPED[mark])
-    text = pc.if_else(grouped, pc.replace_substring(text, GROUPS[mark], ""), text)
-    plain = pc.match_substring_regex(text, rf"^[-+]?([0-9]+[{mark}]?[0-9]*|[{mark}][0-9]+){_END}")
-    is_number = pc.fill_null(pc.or_(plain, pc.match_substring_regex(text, _SPECIAL)), False)
-    is_number = pc.and_(is_number, pc.invert(missing))
-    text = pc.utf8_ltrim(pc.replace_substring(text, ",", "."), "+")
+    return pc.if_else(grouped, pc.replace_substring(text, GROUPS[mark], ""), text)
+
+
+def _parsed(text: Any, is_number: Any) -> NDArray[np.float64]:
+    """Convert a pyarrow array of texts (n,) without group marks to numbers; NaN where ``is_number`` is false."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    text = pc.utf8_ltrim(pc.replace_substring(text, ",", "."), "+")  # pyarrow parses neither a comma nor a plus
     percent = pc.fill_null(pc.ends_with(text, "%"), False)
     values = pc.if_else(is_number, pc.utf8_rtrim(text, "% "), pa.scalar(None, text.type)).cast(pa.float64())
     values = pc.if_else(percent, pc.divide(values, 100.0), values)
-    absent = as_array(missing).astype(np.bool_)
-    bad = ~as_array(is_number).astype(np.bool_) & ~absent
-    return as_array(values).astype(np.float64, copy=False), absent, bad
+    return as_array(values).astype(np.float64, copy=False)
 
 
 def _both_readings(text: Any) -> str:
@@ -249,8 +278,8 @@ class Ids:
         if ours.dtype != theirs.dtype:
             ours = ours.astype(str)
             theirs = theirs.astype(str)
-        place = np.append(pd.Index(theirs).get_indexer(ours), -1)
-        return place[self.codes]
+        code_there = np.append(pd.Index(theirs).get_indexer(ours), -1)  # the last one serves missing ids, of code -1
+        return code_there[self.codes]
 
     def folded(self) -> Ids:
         """Return the ids as case-folded text, so that spellings in other capitals are one id."""
@@ -268,7 +297,8 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     """Number the ids of a pyarrow column.
 
     Returns:
-        (n,) codes 0 .. k - 1, -1 for null; (k,) ids ascending, integers if all are written so.
+        codes: (n,) numbers 0 .. k - 1 of the ids, -1 for null.
+        ids: (k,) different ids, ascending; integers if all are written as integers, otherwise text.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -289,7 +319,7 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         ids = ids.cast(pa.string())
     order = pc.sort_indices(ids).to_numpy()  # null last
     order = order[: len(ids) - ids.null_count]
-    rank = np.full(len(ids) + 1, -1, np.int64)
+    rank = np.full(len(ids) + 1, -1, np.int64)  # the last entry stays -1: null, of code -1, finds it
     rank[order] = np.arange(len(order))
     if place is not None:
         rank = np.append(rank[place.fill_null(len(ids)).to_numpy()], -1)
@@ -308,7 +338,7 @@ def spelled_alike(ids: NDArray[Any]) -> list[list[str]]:
 
 
 def padded(ids: NDArray[Any]) -> dict[str, str]:
-    """Map text ids of digits with leading zeros to the same without them: 007 to 7."""
+    """Map each text id of digits with leading zeros to the same digits without them: 007 to 7."""
     texts = ids if ids.dtype.kind == "O" else ()
     return {text: text.lstrip("0") or "0" for text in texts if text[:1] == "0" and len(text) > 1 and text.isdigit()}
 
@@ -327,11 +357,11 @@ def as_dictionary(column: Any) -> Any:
 
 
 UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
-"""How many there are in a second."""
+"""Number of each unit in a second."""
 _FIRST, _LAST = 631_152_000.0, 4_102_444_800.0
 """The years 1990 to 2099, in seconds since 1970: other numbers are no dates."""
 _FEW = 0.01
-"""Share of the rows that may be of another unit: they count as faults."""
+"""Largest share of rows that may be in another unit without an error."""
 _AT_THE_ENDS = 0.005
 """Share of the rows at either end among which dates far from the others are looked for."""
 _SLASHED = r"^\s*(\d{1,2})/(\d{1,2})/(\d{4})"
@@ -380,7 +410,10 @@ def _of_days(times: NDArray[np.float64], present: NDArray[np.float64]) -> NDArra
 
 
 def far_from_the_others(times: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Return which dates (n,) are further from the bulk than the bulk spans, as one of a wrong year is."""
+    """Return which dates (n,) are further from the bulk of all dates than the bulk spans, such as one in a wrong year.
+
+    The bulk is between the quantiles :data:`_AT_THE_ENDS` and 1 - :data:`_AT_THE_ENDS`.
+    """
     present = times[np.isfinite(times)]
     if not present.size:
         return np.zeros(times.size, np.bool_)
@@ -392,8 +425,13 @@ def far_from_the_others(times: NDArray[np.float64]) -> NDArray[np.bool_]:
 def text_times(column: Any, decimal: Decimal) -> tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_], str]:
     """Parse times written as text.
 
+    Numbers are returned as they are, in the file's unit, and dates in seconds since 1970.
+
     Returns:
-        (n,) values, NaN if there is none; (n,) which are missing; (n,) which are bad, and a phrase that says so.
+        values: (n,) times, NaN if a text is missing or bad.
+        missing: (n,) which texts stand for a missing value.
+        bad: (n,) which texts are not times.
+        phrase: phrase for messages that says why these are bad; empty without any text.
     """
     import pandas as pd
     import pyarrow as pa
@@ -403,7 +441,7 @@ def text_times(column: Any, decimal: Decimal) -> tuple[NDArray[np.float64], NDAr
         return np.full(n, np.nan), np.ones(n, np.bool_), np.zeros(n, np.bool_), ""
     absent = as_array(_is_missing(column)).astype(np.bool_)
     numbers, _, no_number = text_numbers(column, decimal)
-    if 2 * no_number.sum() <= n - absent.sum():
+    if 2 * no_number.sum() <= n - absent.sum():  # at least half of the texts are numbers, so the column is one of them
         return numbers, absent, no_number, "is neither a number nor a date"
     codes, ids = numbered(column)
     words = pd.Series(ids.astype(object), dtype="str").str.replace(_ZONE, "", regex=True)
@@ -423,7 +461,10 @@ def _seconds(dates: Any) -> NDArray[np.float64]:
 
 
 def _other_dates(words: Any) -> Any:
-    """Parse dates that begin with the day, or with the month if some row shows that order."""
+    """Parse dates such as 31.5.2024 and 5/31/2024; NaT for all if the rows do not show which number is the day.
+
+    With dots the day comes first. With slashes the number that exceeds 12 in some row is the day.
+    """
     import pandas as pd
 
     slashed = words.str.extract(_SLASHED).dropna().astype(int)
@@ -436,7 +477,7 @@ def _other_dates(words: Any) -> Any:
         return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
     day, month = (1, 2) if first_is_day else (2, 1)
     written = words.str.replace(_DAY, lambda match: f"{match[3]}-{match[month]:0>2}-{match[day]:0>2}", regex=True)
-    dates = pd.to_datetime(written, errors="coerce", utc=True, format="ISO8601")  # a hundred times as fast
+    dates = pd.to_datetime(written, errors="coerce", utc=True, format="ISO8601")  # 100 times faster than "mixed"
     missing = dates.isna()
     if missing.any():
         texts = words[missing]
@@ -449,7 +490,7 @@ MISSING = "missing"
 INVALID = ("not_a_number", "not_finite", "outside", "not_a_date")
 """Codes of values that cannot be what their column holds; rows that have these may be dropped, if they are few."""
 SHOWN = 3
-"""Rows named of each fault."""
+"""Number of rows that a message about a fault shows."""
 
 
 @dataclass(frozen=True)
@@ -502,8 +543,8 @@ class Faults:
 
     Attributes:
         source: name of the file in messages.
-        faults: the faults in the order in which they were met.
-        percents: by column, how many values were written with a percent sign, which is no fault.
+        faults: the faults in the order in which they were found.
+        percents: by column, number of values that were written with a percent sign, which is no fault.
     """
 
     source: str
@@ -527,9 +568,9 @@ class Faults:
             code: stable name of the kind of fault.
             column: name of the column.
             bad: (n,) which rows are bad.
-            what: for instance "is not a number".
-            values: (n,) values of the rows, an array or a pyarrow column.
-            advice: what to do.
+            what: phrase that follows the column, for instance "is not a number".
+            values: (n,) values of the rows, an array or a pyarrow column; None to show none.
+            advice: advice to the user; empty if that is clear.
             numbers: (n,) row numbers in the file from 1; None for 1 .. n.
         """
         count = int(np.count_nonzero(bad))
@@ -559,8 +600,8 @@ class Faults:
         """Raise UserError if there is a fault.
 
         Args:
-            missing: advice for missing values, given once at the end.
-            invalid: advice for values that cannot be read, likewise.
+            missing: advice for missing values, given once at the end if there are any.
+            invalid: advice for values that cannot be read, given once before it; empty without advice.
 
         Raises:
             UserError: one line with every fault.

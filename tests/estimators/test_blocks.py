@@ -65,7 +65,7 @@ def written(path, rows: pa.Table, n_parts: int, ending: str = "parquet"):
 
 def at_once(path, targets, **question):
     """The plain twin: all rows in memory, every estimate from its columns."""
-    log = BanditLog.open(path, ["t", "b"], reading=Reading(exact=True), others=["t_unsupported", "price"]).read()
+    log = BanditLog.open(path, ["t", "b"], reading=Reading(exact=True), extra_columns=["t_unsupported", "price"]).read()
     log.policies["propensity"] = log.propensity
     facts = {name: question.pop(name) for name in ("propensity_min", "reward_limit") if name in question}
     if "reward_limit" in facts:

@@ -55,7 +55,10 @@ def test_a_column_of_probabilities_is_taken_or_asked_about(tmp_path, name, taken
     if name.endswith("_prob") and not taken:  # asked about by its name, by every command that reads a bandit log
         with pytest.raises(UserError, match=f"the propensity could be column '{name}'; say which with --propensity"):
             BanditLog.open(path).read()
-        assert BanditLog.open(path, reading=Reading({"propensity": "none"}), needs=["action"]).read().propensity is None
+        assert (
+            BanditLog.open(path, reading=Reading({"propensity": "none"}), required_roles=["action"]).read().propensity
+            is None
+        )
 
 
 def test_without_a_reward_a_log_with_probabilities_is_not_interactions(tmp_path):
@@ -158,7 +161,7 @@ def test_all_that_a_line_lacks_is_said_at_once(tmp_path, capsys):
     assert "could be column 'bought' or 'revenue'" in said
     strange = messy(tmp_path / "other.csv", "took_it", "w", "sum")
     with pytest.raises(UserError) as refused:
-        BanditLog.open(strange, ["new_prob"], needs=["propensity"])
+        BanditLog.open(strange, ["new_prob"], required_roles=["propensity"])
     assert "no column is recognised as the reward" in str(refused.value)
     assert "no column is recognised as the propensity" in str(refused.value)
     assert str(refused.value).count("columns: ") == 1

@@ -122,9 +122,9 @@ def test_numbers_of_places_are_no_items(tmp_path):
     frame = table("item_id").drop(columns="nova_sku")
     frame["item_id"] = frame.item_id.map({name: place for place, name in enumerate(ITEMS)})
     frame["hour"] = np.arange(N) % 6
-    assert BanditLog.open(write(frame, tmp_path / "log.csv"), ["soft_prob"]).chosen == ""
+    assert BanditLog.open(write(frame, tmp_path / "log.csv"), ["soft_prob"]).choice_note == ""
     frame["nova_sku"] = np.where(frame.device == "desk", 3, 1)
-    chosen = BanditLog.open(write(frame, tmp_path / "log.csv"), ["soft_prob"]).chosen
+    chosen = BanditLog.open(write(frame, tmp_path / "log.csv"), ["soft_prob"]).choice_note
     assert chosen == "action: item_id, as 1 / p_logged agrees with it and not with nova_sku"
 
 
