@@ -164,11 +164,12 @@ def _cache_dir(folder: str) -> str | None:
 def cache_folders() -> list[str]:
     """Return the cache folders of this package's kernels and of the agents'; an empty list if there is no cache."""
     package = str(Path(__file__).resolve().parents[1])
-    if (Path(package) / "agents").exists():
+    if (Path(package) / "agents").exists():  # installed
         agents = package
-    else:
+    else:  # a source tree, in which the agents stand next to the package
         agents = str(Path(package).parent / "agents")
-    return sorted({found for folder in (package, agents) if (found := _cache_dir(folder)) is not None})
+    caches = [_cache_dir(folder) for folder in (package, agents)]
+    return sorted({cache for cache in caches if cache is not None})
 
 
 def kernel(function: Callable[..., Any]) -> Any:

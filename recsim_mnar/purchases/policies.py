@@ -65,7 +65,7 @@ class SlatePolicy(ShardRecommender):
         self.name = policy.name
         self.n_items = policy.n_items
         weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
-        self._sums = np.concatenate([[0.0], np.cumsum(weights)])  # of the weights of the first ranks
+        self._weight_sums = np.concatenate([[0.0], np.cumsum(weights)])  # entry r: sum of the weights of r first ranks
 
     def probabilities(self, seed: int, users: Ints) -> Floats:
         """Return the probability (n, I) that each item is shown to users (n,) of a seed in their present state."""
@@ -73,9 +73,10 @@ class SlatePolicy(ShardRecommender):
         weights = np.empty(scores.shape)
         for row, own_scores in zip(weights, scores, strict=True):
             # Groups of equal scores, best first; each item gets the mean weight of its group's ranks.
-            _values, place, count = np.unique(-own_scores, return_inverse=True, return_counts=True)
+            _values, group, count = np.unique(-own_scores, return_inverse=True, return_counts=True)
             edges = np.concatenate([[0], np.cumsum(count)])
-            row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
+            mean_weights = (self._weight_sums[edges[1:]] - self._weight_sums[edges[:-1]]) / count
+            row[:] = mean_weights[group]
         p = self.params
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
@@ -93,7 +94,7 @@ class SlatePolicy(ShardRecommender):
 
         Returns:
             (n, N) items.
-            (n, N) probability of each item.
+            (n, N) probability of each item of being in the slate.
 
         Raises:
             UserError: the world's parameter ``slates`` is not ``fixed``.
@@ -120,8 +121,10 @@ class SlatePolicy(ShardRecommender):
         """
         is_shown = columns["action"] >= 0
         if self._learns and is_shown.any():
-            outcomes = (columns[name][is_shown] for name in ("user", "action", "reward", "propensity"))
-            self.policy.learn(*outcomes)
+            users, actions, rewards, propensities = (
+                columns[name][is_shown] for name in ("user", "action", "reward", "propensity")
+            )
+            self.policy.learn(users, actions, rewards, propensities)
         if not is_shown.all():
             self.policy.observe(columns["user"][~is_shown], columns["item"][~is_shown])
 
@@ -131,18 +134,18 @@ class SlatePolicy(ShardRecommender):
         for users in _batches(first_user, n_users, world.n_items):
             recommender = self.fresh()
             lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
-            which = np.arange(len(users))
-            lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+            all_lanes = np.arange(len(users))
+            lanes.begin(all_lanes, np.full(len(users), seed, np.uint64), users)
             recommender.reset(users)
             periods: list[Columns] = []
             for period in range(world.params.n_periods):
                 if period == 0 or recommender.changes:
                     probability = recommender.probabilities(seed, users)
-                drawn = draw(seed, users, period, probability, world.params)
-                periods.append(lanes.show(which, drawn, probability).columns)
+                shown = draw(seed, users, period, probability, world.params)
+                periods.append(lanes.show(all_lanes, shown, probability).columns)
                 recommender.observe_events(periods[-1])
             columns = together(periods)
-            order = np.argsort(columns["user"], kind="stable")
+            order = np.argsort(columns["user"], kind="stable")  # from period by period to user by user
             parts.append({name: values[order] for name, values in columns.items()})
         return together(parts)
 
@@ -283,7 +286,7 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
     n_periods = 1
     if recommender.changes:
         n_periods = world.params.n_periods
-    size = 4 * n_users * world.n_items * n_periods
+    size = 4 * n_users * world.n_items * n_periods  # bytes, 4 for a float32
     if size > _TABLE_BYTES:
         raise UserError(
             f"the propensities of {n_users:,} users x {world.n_items:,} items x {n_periods} periods would take "
@@ -296,7 +299,7 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
         events = {name: log[name][rows] for name in ("user", "action", "item", "reward", "time")}
         for t in range(n_periods):
             table[users, :, t] = recommender.probabilities(seed, users)
-            if t < n_periods - 1:
+            if t < n_periods - 1:  # no probabilities follow the last period
                 recommender.observe_events({name: values[events["time"] == t] for name, values in events.items()})
     return table
 
