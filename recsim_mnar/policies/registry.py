@@ -14,10 +14,10 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import (
     LearnerWrapper,
     ReadyLearner,
+    adapted_method,
     as_learner,
     binds,
-    fitting,
-    of_fit,
+    policy_of_fit,
     role_of,
 )
 from recsim_mnar.policies.softening import EpsilonMixture, Softened, SoftmaxPolicy
@@ -154,7 +154,7 @@ class _NamedLearner(LearnerWrapper):
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
             raise UserError(_error_text(self.name, self.inner, error)) from error
-        policy = of_fit(self.name, fitted)
+        policy = policy_of_fit(self.name, fitted)
         policy.name = self.unsoftened
         for parameter, strength in self.softeners:
             policy = _SOFTENERS[parameter](policy, strength)
@@ -244,4 +244,4 @@ def _check_methods(spec: str, kind: type[Any]) -> None:
         if name.startswith("_") or method is method_of_base or not inspect.isfunction(method):
             continue
         bound = functools.partial(method, None)  # None stands for self: only the signature is checked
-        fitting(name, bound, f"agent {spec!r}", method_of_base)
+        adapted_method(name, bound, f"agent {spec!r}", method_of_base)

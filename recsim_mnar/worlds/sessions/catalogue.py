@@ -179,7 +179,7 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
     drawn = uniforms(seed, Stream.CALENDAR, items, 0)
     arrives_later = drawn < params.arriving
     arrives_later[np.argmax(drawn)] = False  # at least one item is there from the start
-    during = drawn / (params.arriving or 1.0)
+    during = drawn / (params.arriving or 1.0)  # with no later arrivals any divisor does
     before = np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
     arrival = params.calendar * np.where(arrives_later, during, before)
     middle = (np.arange(PERIODS) + 0.5) * (params.calendar / PERIODS)
@@ -231,14 +231,14 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
     )
 
 
-def held(changes: Any) -> tuple[NDArray[Any], ...]:
+def state_arrays(changes: Any) -> tuple[NDArray[Any], ...]:
     """Return the arrays of ``changes`` that are the lanes' state, to be copied with the lanes; () if it is None.
 
     These are ``recency``, ``noted``, ``weariness``, ``wearied`` and ``satisfaction``; ``weights`` is working space.
     """
     if changes is None:
         return ()
-    return changes[-6:-1]
+    return changes[-6:-1]  # the last fields but one, in the order above
 
 
 class State(NamedTuple):
