@@ -305,7 +305,10 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         weights = as_numbers(actions, "weights")
         if weights.shape != self.action_space.shape:
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")
-        check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded and not self.closed else None)
+        ended_lanes: NDArray[np.bool_] | None = self._autoreset_envs
+        if not self._seeded or self.closed:  # no lane has an episode yet
+            ended_lanes = None
+        check_ready(self.autoreset_mode, ended_lanes)
         # In lanes whose episode has ended, the action is ignored.
         resets_now = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
         check_weights(weights[~resets_now])  # before any platform advances, so that an error leaves all as they are

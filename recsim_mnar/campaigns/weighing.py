@@ -447,7 +447,7 @@ def fit_item_weights(
     before = divergence.value_and_gradient(weights)[0]
     counts = _counts(now, reference)
     if p == 0:
-        return ItemWeights(weights, active, before, before, counts)
+        return ItemWeights(weights, active, divergence=before, divergence_before=before, details=counts)
     # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) all coordinates have similar curvature.
     unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, unweighted)[active], _RAREST))
     minimum = _minimise(divergence, active, unit, max_iterations)
@@ -468,7 +468,7 @@ def fit_item_weights(
         log_weights = np.clip(log_weights - centre, -2 * BOUND, 2 * BOUND)
     weights[active] = np.exp(log_weights)
     counts["weights_at_a_bound"] = int(is_at_bound.sum())
-    return ItemWeights(weights, active, float(minimum.fun), before, counts)
+    return ItemWeights(weights, active, divergence=float(minimum.fun), divergence_before=before, details=counts)
 
 
 def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations: int) -> Any:

@@ -263,7 +263,12 @@ class Platform:
         return chosen
 
     def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
-        """Return lists (n, k) of -1 and propensities (n, k) of NaN, to be filled in."""
+        """Return empty lists for n users, which the kernels fill in; ``k`` is None for the world's ``list_length``.
+
+        Returns:
+            (n, k) items, all -1.
+            (n, k) propensities, all NaN.
+        """
         length = self.world.params.list_length
         if k is not None:
             length = int(k)

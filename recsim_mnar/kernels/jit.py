@@ -41,6 +41,7 @@ class _CheckedFile(IndexDataCacheFile):
             super().save(key, data)
 
     def _load_index(self) -> dict[Any, Any]:
+        """Return the names of data files by signature; {} if the index is damaged, or of other source or version."""
         try:
             version, stamp, overloads = pickle.loads(_checked(self._index_path))
         except (OSError, ValueError):
@@ -53,6 +54,7 @@ class _CheckedFile(IndexDataCacheFile):
         self._write(self._index_path, self._dump((self._version, self._source_stamp, overloads)))
 
     def _load_data(self, name: str) -> Any:
+        """Return the compiled code in a data file; raise OSError if it is damaged."""
         try:
             return pickle.loads(_checked(self._data_path(name)))
         except ValueError as error:

@@ -199,7 +199,14 @@ def minimise(
         g, g_new = g_new, g
         converged = decrease <= value_tolerance * abs(value) or bool(_vectors_kernel.largest(g) <= bound)
     gradient = float(_vectors_kernel.largest(g))
-    minimum = Minimum(x, value, gradient, iterations, evaluations, converged or value <= target)
+    minimum = Minimum(
+        x=x,
+        value=value,
+        gradient=gradient,
+        iterations=iterations,
+        evaluations=evaluations,
+        converged=converged or value <= target,
+    )
     if warn and not minimum.converged:
         _warn(minimum, bound)
     return minimum

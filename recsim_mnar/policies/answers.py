@@ -393,7 +393,12 @@ class Acting:
         self._check(FREQUENCY, who, count, probability, lambda frequency: np.abs(frequency - probability) - allowed)
 
     def _act_at(self, user: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Return one user's actions and propensities at several uniforms, by one call if the policy allows it."""
+        """Call ``act`` for one user at several uniforms (n,), in one call if the policy allows it.
+
+        Returns:
+            actions: (n,) int32.
+            propensities: (n,) float64.
+        """
         if self.policy.batches_decisions:
             return self._act(np.repeat(user, len(uniforms)), uniforms)
         # Copies: `_act` makes its arrays read-only.

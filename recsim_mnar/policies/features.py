@@ -126,7 +126,7 @@ class FeaturePolicy(StatefulPolicy):
         self._start()
 
     def distribution(self, x: Matrix) -> Any:
-        """Return (n, n_items) probabilities for features (n, width); a derived class may define it, see the class."""
+        """Return (n, n_items) probabilities for features (n, width); a derived class defines this or ``scores``."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------ user states
@@ -251,7 +251,12 @@ class FeaturePolicy(StatefulPolicy):
         return out
 
     def _probability_parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
-        """Yield slices of the users with their probabilities (m, n_items), at most :data:`_CELLS` numbers at a time."""
+        """Yield the users' probabilities in parts of at most :data:`_CELLS` numbers, so that memory is bounded.
+
+        Yields:
+            part: slice of the users.
+            probabilities: (m, n_items) probabilities of these users.
+        """
         slots = self._cached_slots(users)
         step = max(1, _CELLS // self.n_items)
         for begin in range(0, len(slots), step):

@@ -804,7 +804,9 @@ def _quadrature_rule(k: int) -> _QuadratureRule:
     # at most 6.81 x^3 (e x (1.58 x)^2, the kernel's bound).
     first = math.floor(math.log2((_TOLERANCE / 6.81) ** (1.0 / 3.0)))
     reaches = [_marginal_integral_end(n_positions) for n_positions in range(1, k + 1)]
-    return _QuadratureRule(roots, lowest, math.log(2.0) / m * x * np.exp(-x), first, np.array(reaches))
+    step = math.log(2.0) / m
+    waits = step * x * np.exp(-x)
+    return _QuadratureRule(roots=roots, lowest=lowest, waits=waits, first=first, reaches=np.array(reaches))
 
 
 def _quadrature_error(k: int, m: int) -> float:

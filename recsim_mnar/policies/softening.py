@@ -268,7 +268,12 @@ class SoftmaxPolicy(Softened):
             self._slots.leave(users)
 
     def _parts_in_cache(self, users: Ints) -> Iterator[tuple[slice, Indices]]:
-        """Split users into parts that fit into the cache; yield each part and the users' rows of ``_cached``."""
+        """Split users (n,) into parts that fit into the cache, and yield them one by one.
+
+        Yields:
+            part: slice of the users.
+            rows: row of ``_cached`` with the distribution of each of these users, valid until the next part.
+        """
         for begin in range(0, len(users), self._capacity):
             part = slice(begin, begin + self._capacity)
             yield part, self._cached_rows(np.asarray(users[part]))

@@ -424,17 +424,17 @@ class PurchasesExperiment(Experiment):
     def prepare(self, trial: Trial) -> None:
         """Implement :meth:`Experiment.prepare`: simulate the log, fit the agents, and make all lists."""
         world = trial.world
-        sizes = trial.settings
+        settings = trial.settings
         assert isinstance(world, ExposureWorld)
-        check_length(sizes.length, world.n_items)
+        check_length(settings.length, world.n_items)
         users_seed = trial.seed_of("users")
         first = world.params.n_periods
-        longer = world.lasting(first + sizes.test_periods)
+        longer = world.lasting(first + settings.test_periods)
         deployed = DeployedPolicy(longer)
-        trial.report(f"simulate {sizes.users:,} users under the deployed recommender")
-        trial.test_log = simulate(longer, deployed, sizes.users, users_seed, executor=trial.executor)
-        trial.exposures = exposures_of(longer, deployed, trial.test_log, sizes.users, users_seed)
-        users = np.arange(sizes.users)
+        trial.report(f"simulate {settings.users:,} users under the deployed recommender")
+        trial.test_log = simulate(longer, deployed, settings.users, users_seed, executor=trial.executor)
+        trial.exposures = exposures_of(longer, deployed, trial.test_log, n_users=settings.users, seed=users_seed)
+        users = np.arange(settings.users)
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
         trial.policies = {name: ranking.policy for name, ranking in rankings.items() if ranking.policy is not None}
@@ -444,8 +444,16 @@ class PurchasesExperiment(Experiment):
         lists = {}
         for name, ranking in rankings.items():
             tie_seed = derive_seed(trial.seed, f"ties/{name}")
-            lists[name] = top_items(ranking.scores, sizes.length, seed=tie_seed)
-        trial.data = Lists(longer, users_seed, first, longer.params.n_periods, truth, rankings, lists)
+            lists[name] = top_items(ranking.scores, settings.length, seed=tie_seed)
+        trial.data = Lists(
+            world=longer,
+            users_seed=users_seed,
+            first=first,
+            last=longer.params.n_periods,
+            truth=truth,
+            rankings=rankings,
+            lists=lists,
+        )
 
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
         """Return every agent's scores, learnt from the periods before the period ``first``."""
@@ -455,7 +463,8 @@ class PurchasesExperiment(Experiment):
         log = trial.log()
         assert isinstance(world, ExposureWorld)
         earlier = log.select(log["time"] < first)
-        past = exposures_of(world, DeployedPolicy(world), earlier, trial.settings.users, trial.seed_of("users"))
+        n_users = trial.settings.users
+        past = exposures_of(world, DeployedPolicy(world), earlier, n_users=n_users, seed=trial.seed_of("users"))
         trial.train_log = views = purchases_as_views(past)
         jobs = [
             functools.partial(fit_and_score, name, learner, past, views, trial.seed) for name, learner in agents.items()
@@ -488,5 +497,5 @@ class PurchasesExperiment(Experiment):
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """Implement :meth:`Experiment.columns`: the biased metrics come last."""
-        keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-        return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)
+        keys = dict.fromkeys((record.protocol, record.metric) for record in records)  # each once, in order
+        return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)  # stable; key[1] is the metric

@@ -361,7 +361,8 @@ class Exposures:
             n_users: number of users; None for one more than the largest id.
             n_items: number of items; None for one more than the largest.
             n_periods: number of periods; None for one more than the largest.
-            propensities: P(recommended) of every cell, see the class; the log holds it for recommended cells only.
+            propensities: P(recommended) of every cell, in a form that the class takes; the log has that of
+                recommended cells only.
 
         Raises:
             UserError: a period is not a whole number, a reward is not 0 or 1, or a cell is repeated.

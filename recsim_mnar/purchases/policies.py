@@ -141,8 +141,8 @@ class SlatePolicy(ShardRecommender):
             for period in range(world.params.n_periods):
                 if period == 0 or recommender.changes:
                     probability = recommender.probabilities(seed, users)
-                shown = draw(seed, users, period, probability, world.params)
-                periods.append(lanes.show(all_lanes, shown, probability).columns)
+                is_shown = draw(seed, users, period, probability, world.params)
+                periods.append(lanes.show(all_lanes, is_shown, probability).columns)
                 recommender.observe_events(periods[-1])
             columns = together(periods)
             order = np.argsort(columns["user"], kind="stable")  # from period by period to user by user
@@ -274,13 +274,24 @@ def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed
         UserError: the table of propensities would be too large.
     """
     sizes = {"n_users": n_users, "n_items": world.n_items, "n_periods": world.params.n_periods}
-    return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
+    propensities = propensity_table(world, policy, log, n_users, seed)
+    return Exposures.from_log(log, **sizes, propensities=propensities)
 
 
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """Compute the propensities (U, I, P) of a policy on a simulated log, or (U, I, 1) if all periods have the same.
 
-    The arguments are those of :func:`exposures_of`. The policy observes the logged events, period by period.
+    The policy observes the logged events, period by period.
+
+    Args:
+        world: world in which the log was simulated.
+        policy: policy under which it was simulated.
+        log: log of users 0 .. n_users - 1.
+        n_users: number of users.
+        seed: seed of the log.
+
+    Raises:
+        UserError: the table would be too large.
     """
     recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = 1

@@ -301,6 +301,7 @@ def _look_up_lists(exposures: Exposures, period: int, users: Ints, items: Ints, 
         p_observed = np.maximum(np.where(treated, propensities, 1.0 - propensities), clip)
 
         def message(row: int, place: int) -> str:
+            """Return the error about the cell whose weight would be infinite."""
             negation = "" if treated[row, place] else "not "
             return (
                 f"user {users[row]}, item {items[row, place]}, period {period}: the propensity is "
@@ -309,7 +310,9 @@ def _look_up_lists(exposures: Exposures, period: int, users: Ints, items: Ints, 
 
         refuse_first(~(p_observed > 0), message)  # NaN too
         weights = 1.0 / p_observed
-    return _Period(period, users, treated, bought, propensities, weights)
+    return _Period(
+        period=period, users=users, treated=treated, bought=bought, propensities=propensities, weights=weights
+    )
 
 
 def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, empty: str, level: float) -> Estimate:
@@ -320,9 +323,9 @@ def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, em
     step = 0.0
     purchase_rate = 0.0
     for k, part in enumerate(periods):
-        value, influence = _metric_in_period(metric, part, empty)
-        values.append(value)
-        influences[k, part.users] = influence
+        period_value, period_influence = _metric_in_period(metric, part, empty)
+        values.append(period_value)
+        influences[k, part.users] = period_influence
         rewarded[part.users] |= part.bought.any(axis=1)
         step = max(step, _largest_step(metric, part.weights))
         purchase_rate += float(part.bought.mean()) / len(periods)
@@ -342,7 +345,8 @@ def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, em
         details["largest_weight"] = max(1.0, *(float(part.weights.max()) for part in periods))
         ess = sum(_effective_cells(part.weights) for part in periods)
     value = float(np.mean(values))
-    statistic = _Statistic(value, np.mean(influences, axis=0), rewarded, n, ess, step / len(periods))
+    influence = np.mean(influences, axis=0)
+    statistic = _Statistic(value, influence, rewarded=rewarded, n=n, ess=ess, step=step / len(periods))
     scale = purchase_rate  # of which an uplift is a difference; a precision is a purchase rate itself
     if metric.startswith("precision"):
         scale = abs(value)

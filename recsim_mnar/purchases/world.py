@@ -461,10 +461,11 @@ class PurchasesWorld(ExposureWorld):
             self._given_outcomes = Outcomes(
                 self._probability_matrix(control, "control"), self._probability_matrix(treated, "treated")
             )
-            given = self._given_outcomes
-            if given.control.shape != given.treated.shape:
+            outcomes = self._given_outcomes
+            if outcomes.control.shape != outcomes.treated.shape:
                 raise UserError(
-                    f"control has shape {given.control.shape}, treated {given.treated.shape}: they must be the same"
+                    f"control has shape {outcomes.control.shape}, treated {outcomes.treated.shape}: "
+                    "they must be the same"
                 )
         if propensities is not None:
             self._given_propensities = self._probability_matrix(propensities, "propensities")

@@ -62,7 +62,7 @@ def make_catalogue(params: SessionsParams) -> Catalogue:
     click_factors = factors[source]
     if params.normalize_beta:
         click_factors /= np.sqrt((click_factors**2).sum(axis=1, keepdims=True))
-    return Catalogue(factors, offsets, click_factors, offsets[source], flips)
+    return Catalogue(factors, offsets, click_factors=click_factors, click_offsets=offsets[source], flips=flips)
 
 
 def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
@@ -208,7 +208,8 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
     from recsim_mnar.worlds.sessions import _catalogue_kernel
 
     n_items = len(catalogue.item_offsets)
-    n_recent = n_items if params.fatigue > 0.0 else 0
+    n_recent = n_items if params.fatigue > 0.0 else 0  # arrays of effects that a world lacks stay empty
+    n_weights = n_items if params.calendar > 0.0 else 0
     return _catalogue_kernel.Changes(
         fatigue=params.fatigue,
         spread=params.fatigue_spread,
@@ -227,7 +228,7 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
         weariness=np.zeros(n_lanes),
         wearied=np.zeros(n_lanes, np.int64),
         satisfaction=np.zeros(n_lanes),
-        weights=np.empty(n_items if params.calendar > 0.0 else 0),
+        weights=np.empty(n_weights),
     )
 
 

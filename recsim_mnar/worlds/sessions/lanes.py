@@ -51,14 +51,18 @@ def new_rows(capacity: int, keep_truth: bool) -> Any:
             block[first : first + capacity * kind.itemsize].view(kind)
             for first, kind in zip(edges, kinds, strict=False)
         ]
-    return _sessions_kernel.Rows._make([*columns, np.empty(capacity if keep_truth else 0)])
+    n_truths = capacity if keep_truth else 0
+    return _sessions_kernel.Rows._make([*columns, np.empty(n_truths)])
 
 
 def with_room(rows: Any, capacity: int, used: int) -> Any:
     """Return a copy of ``rows`` with room for ``capacity`` rows, in which the first ``used`` are kept."""
     larger = []
     for old in rows:
-        new = np.empty(capacity if len(old) else 0, old.dtype)
+        size = 0
+        if len(old):  # an optional column that is not kept stays empty
+            size = capacity
+        new = np.empty(size, old.dtype)
         new[:used] = old[:used]
         larger.append(new)
     return type(rows)(*larger)
@@ -174,7 +178,7 @@ class SessionsLanes(Lanes):
             array[...] = values
 
     def _user_state_arrays(self) -> tuple[NDArray[Any], ...]:
-        """Return the arrays with the state of the users, which a copy takes over."""
+        """Return the arrays with the state of the users, always in the same order, which a copy takes over."""
         unseen: tuple[NDArray[Any], ...] = ()
         if self.unseen is not None:
             unseen = (self.unseen.seen,)
@@ -557,7 +561,8 @@ class SessionsOccasions(Occasions):
         n = len(lanes.user)
         waiting = _lanes_kernel.Waiting(np.zeros(n), np.zeros(n))
         self._waiting = tuple(waiting)
-        self._items = np.empty(_VIEWS_A_LANE * n if views else 0, np.int32)
+        n_items = _VIEWS_A_LANE * n if views else 0
+        self._items = np.empty(n_items, np.int32)  # items viewed
         self.share = _lanes_kernel.NEVER_CLICKS
         self.user = lanes.user
         self.n_decisions = lanes.n_decisions

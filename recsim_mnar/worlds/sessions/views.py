@@ -252,14 +252,28 @@ def _split_by_factors(catalogue: Catalogue, items: Ints, n_groups: int) -> list[
 
 
 def _group_extremes(rows: Floats32, starts: Ints) -> tuple[Floats32, Floats32]:
-    """Return the smallest and the largest factors in each group of rows, (G, L) each; group g starts at starts[g]."""
-    if len(starts) == 1:
+    """Find the box around the factors of each group of rows.
+
+    Args:
+        rows: (n, L) factors.
+        starts: (G + 1,) bounds: group g has the rows starts[g]:starts[g + 1].
+
+    Returns:
+        lowest: (G, L) smallest factors in each group.
+        highest: (G, L) largest factors in each group.
+    """
+    if len(starts) == 1:  # no group, which reduceat refuses
         return rows[:0], rows[:0]
     return np.minimum.reduceat(rows, starts[:-1], axis=0), np.maximum.reduceat(rows, starts[:-1], axis=0)
 
 
 def _boxes_from_corners(lowest: Floats32, highest: Floats32) -> tuple[Floats32, Floats32]:
-    """Return the centres and the half widths of boxes, (L, G) each, from their corners (G, L)."""
+    """Compute the boxes of groups from their corners (G, L).
+
+    Returns:
+        centre: (L, G) centres.
+        half: (L, G) half widths.
+    """
     return _aligned_copy(((lowest + highest) / 2).T), _aligned_copy(((highest - lowest) / 2).T)
 
 
