@@ -493,7 +493,12 @@ def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:
-    """Return numbers of users, pairs and items for the details of a fit."""
+    """Count users and pairs for the details of a fit, among them users with one item and pairs with new items.
+
+    Args:
+        now: profiles at t1.
+        reference: (n_items,) item probabilities P_t0.
+    """
     holders = now.n_holders()
     new = (reference == 0.0) & (holders > 0)
     return {

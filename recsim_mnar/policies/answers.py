@@ -222,7 +222,7 @@ def _refuse(policy: Policy, why: str) -> NoReturn:
 
 
 def far(values: Any, reference: Any, tolerance: float) -> NDArray[np.bool_]:
-    """Return the mask of values that differ from the reference by more than a tolerance.
+    """Return a mask of the values that differ from the reference by more than a tolerance.
 
     The tolerance is absolute up to a reference of size 1 and relative beyond. Equal infinities do not differ.
     """

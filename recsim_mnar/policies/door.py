@@ -439,7 +439,7 @@ class AdaptedPolicy(Policy):
         return twin
 
     def describe(self) -> Mapping[str, Any]:
-        """Implement :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`: the description by the user's object, if it has one, and the name."""
         description = {}
         if getattr(self.own, "describe", None) is not None:
             description = self.own.describe()

@@ -179,7 +179,7 @@ class FeaturePolicy(StatefulPolicy):
             self._fixed_x[self._slots.find(users)] = self._user_features(np.asarray(users))
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """Implement :meth:`Policy.observe`."""
+        """Add views to the users' features, and drop their cached results; implements :meth:`Policy.observe`."""
         slots = self._slots_of(users, items)
         if self.width == self._n_user_features:  # there are no features of events
             return
@@ -207,7 +207,7 @@ class FeaturePolicy(StatefulPolicy):
         return self._slots.find(users)
 
     def describe(self) -> Mapping[str, Any]:
-        """Implement :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`: the name, and the definition of the features."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
         suffix = ""

@@ -312,7 +312,7 @@ class PlackettLuce(RankingPolicy):
         return twin
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """Implement :meth:`RankingPolicy.conditional`."""
+        """Implement :meth:`RankingPolicy.conditional`: the two branches, weighted by their posterior probabilities."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         above = _as_kernel_rankings(above)
@@ -329,7 +329,7 @@ class PlackettLuce(RankingPolicy):
         return out
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """Implement :meth:`RankingPolicy.rank`."""
+        """Implement :meth:`RankingPolicy.rank`: column 0 of the uniforms selects the branch of random rankings."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = np.require(uniforms, np.float64, ["C", "W"])
@@ -343,7 +343,7 @@ class PlackettLuce(RankingPolicy):
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Implement :meth:`RankingPolicy.propensities_of`."""
+        """Implement :meth:`RankingPolicy.propensities_of`: a mixture of the inner policy's and of random rankings."""
         rankings = checked_rankings(self, rankings, len(users))
         k = self.slate_size
         p = self._p_random
@@ -526,7 +526,7 @@ class ExploringTopK(RankingPolicy):
         return {**super().describe(), "ranking": "exploring-top-k", "epsilon": self.epsilon}
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """Implement :meth:`RankingPolicy.conditional`."""
+        """Implement :meth:`RankingPolicy.conditional`: epsilon is shared equally, the rest among the best items."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         above = _as_kernel_rankings(above)
@@ -543,7 +543,7 @@ class ExploringTopK(RankingPolicy):
         return out
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """Implement :meth:`RankingPolicy.rank`."""
+        """Implement :meth:`RankingPolicy.rank`: one uniform decides if a position explores, and selects the item."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = np.require(uniforms, np.float64, ["C", "W"])
@@ -557,7 +557,7 @@ class ExploringTopK(RankingPolicy):
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Implement :meth:`RankingPolicy.propensities_of`."""
+        """Implement :meth:`RankingPolicy.propensities_of`: marginals depend on an item's rank by score only."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         rankings = checked_rankings(self, rankings, len(users))

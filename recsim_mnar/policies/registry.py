@@ -149,7 +149,7 @@ class _NamedLearner(LearnerWrapper):
         self.unsoftened = unsoftened
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`: fit, soften and name; errors begin with the name."""
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:

@@ -43,6 +43,7 @@ class SamplingCost:
         return self  # copies of a policy add to the same counters
 
     def __str__(self) -> str:
+        """Return the mean time per decision, and how often actions were drawn."""
         if not self.decisions:
             return "no decision yet"
         return (
@@ -175,7 +176,7 @@ class SampledPolicy(PolicyWrapper):
         return {**self.inner.describe(), **settings, "name": self.name}
 
     def fresh(self) -> Policy:
-        """Implement :meth:`Policy.fresh`."""
+        """Implement :meth:`Policy.fresh`: a copy without users, which shares the counters of cost."""
         twin = copy.copy(self)  # shares the cost, and the result of the check of determinism
         twin._events = {}
         twin._counts = {}

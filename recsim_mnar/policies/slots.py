@@ -65,7 +65,7 @@ class StatefulPolicy(Policy):
                 getattr(self, name)[slots] = entry.first
 
     def reset(self, users: Ints) -> None:
-        """Implement :meth:`Policy.reset`."""
+        """Implement :meth:`Policy.reset`: give users slots with initial values, and extend the arrays if needed."""
         before = self._slots.size
         slots = self._slots.enter(users)
         if self._slots.size > before:

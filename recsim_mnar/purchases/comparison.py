@@ -209,7 +209,9 @@ def _evaluate_offline(
 
 
 def _values_by_user(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
-    """Return values (U,) of all users whose mean is the sum of the means of two groups, for the study's raw data.
+    """Return values (U,), one per user, whose mean is the sum of the means of two groups, for the study's raw data.
+
+    A group's values are multiplied by the inverse of its share of all users.
 
     Args:
         groups: values of the users in each arm.

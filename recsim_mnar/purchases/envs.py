@@ -84,7 +84,7 @@ class _Purchases(ShowsSeveral):
         return int(self.world.params.slate_size)
 
     def shown(self, items: Any, lanes: int | None) -> Ints:
-        """Implement :meth:`ShowsSeveral.shown`."""
+        """Implement :meth:`ShowsSeveral.shown`: check an action, one slate if ``lanes`` is None, and return (n, N)."""
         n_slates = lanes or 1
         if lanes is None:  # the single environment
             items = as_array(items, "a slate")[None]

@@ -433,7 +433,7 @@ class PlainLanes(CountedLanes):
         return self._transition(which, np.ones(len(which), np.bool_), None)
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
-        """Implement :meth:`Lanes.take`."""
+        """Implement :meth:`Lanes.take`: the users answer, and then browse up to their next decision."""
         columns: dict[str, Any] = {"action": actions, "propensity": propensities}
         if self.truth_column is not None:
             columns[self.truth_column] = self.expected(which, actions)
@@ -522,7 +522,7 @@ class CheckedLanes(Lanes):
         return state
 
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
-        """Implement :meth:`Lanes.begin`."""
+        """Implement :meth:`Lanes.begin`: call the inner lanes and check rows and counters, which must start at 0."""
         transition = self.inner.begin(which, seeds, users)
         zeros = np.zeros(len(which), np.int64)
         self._check("begin", transition, which=which, users=users, first_steps=zeros, n_actions=zeros)

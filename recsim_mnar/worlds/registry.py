@@ -199,7 +199,11 @@ def worlds() -> dict[str, Entry]:
 
 
 def of_a_world(name: str) -> Any:
-    """Return the object of this name that one of the package's announced worlds exports; None if there is none."""
+    """Return an object that the package of one of this package's announced worlds exports; None if none exports it.
+
+    Args:
+        name: name of the object, in ``__all__`` of that package.
+    """
     for entry in _announced_worlds(ours=True).values():
         package = importlib.import_module(entry.module.rpartition(".")[0])
         if name in package.__all__:

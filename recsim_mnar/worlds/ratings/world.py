@@ -223,7 +223,7 @@ class RatingsLanes(CountedLanes):
         return columns
 
     def take_alone(self, action: int) -> tuple[float, bool] | None:
-        """Implement :meth:`Lanes.take_alone`."""
+        """Implement :meth:`Lanes.take_alone`; None for a derived class, which may override :meth:`take`."""
         if type(self) is not RatingsLanes:
             return None
         reward = self._rewards_now.item(0, action)

@@ -233,7 +233,7 @@ class SessionsLanes(Lanes):
         return type(self) is SessionsLanes
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
-        """Implement :meth:`Lanes.step_at_once`."""
+        """Implement :meth:`Lanes.step_at_once` by one kernel for all lanes; rows are kept for :meth:`seen_at_once`."""
         done = 0  # number of lanes that have been stepped
         self._used = 0  # number of rows
         left = 0  # number of lanes that are still ended
@@ -576,7 +576,7 @@ class SessionsOccasions(Occasions):
         return self.answer(which, np.zeros(len(which), np.bool_))
 
     def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
-        """Implement :meth:`Occasions.answer`."""
+        """Implement :meth:`Occasions.answer` by a kernel, which is called anew when the room for views is full."""
         starts = np.empty(len(which) + 1, np.int64)
         done = used = 0
         lanes = self._lanes
@@ -594,7 +594,7 @@ class SessionsOccasions(Occasions):
         return starts, self._items[:used].copy(), lanes.awaits(which)
 
     def reward_means(self, which: Ints, actions: Actions) -> Floats:
-        """Implement :meth:`Occasions.reward_means`."""
+        """Implement :meth:`Occasions.reward_means`: click probabilities of the items recommended."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         out = np.empty(len(which))

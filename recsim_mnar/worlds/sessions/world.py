@@ -168,7 +168,7 @@ class SessionsWorld(DecisionWorld):
         return values
 
     def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
-        """Implement :meth:`DecisionWorld.reward_means_of`."""
+        """Implement :meth:`DecisionWorld.reward_means_of`; a kernel computes only the items asked for if it can."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         derived = type(self).reward_means is not SessionsWorld.reward_means
