@@ -195,6 +195,7 @@ def minimise(
         pairs.add(x, x_new, g, g_new)
         decrease = value - step.value
         value = step.value
+        # Swap the buffers: those of the old point are free for the next one.
         x, x_new = x_new, x
         g, g_new = g_new, g
         converged = decrease <= value_tolerance * abs(value) or bool(_vectors_kernel.largest(g) <= bound)
