@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import UserError, make_world
-from recsim_mnar.campaigns.platform import recommended_lists, platform_log
+from recsim_mnar.campaigns.platform import platform_log, recommended_lists
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import hit_probabilities
 from recsim_mnar.policies import registry

@@ -230,7 +230,7 @@ def open_checked_platform(world: PlatformWorld, seed: int, further_attributes: S
 def check_acceptance(world: PlatformWorld, seed: int) -> None:
     """Raise UserError unless the world's platforms define the true probabilities of acceptance.
 
-    A platform is open_checked_platform for this check, which costs little, before one is simulated for long.
+    A platform is opened for this check, which costs little, before one is simulated for long.
     """
     open_checked_platform(world, seed, further_attributes=("acceptance",))
 

@@ -213,7 +213,7 @@ def weighted_leave_one_out(
         learners: learners by the name in the records.
         n_items: number of items in the catalogue.
         reference_times: reference times t0; there are records for each of them.
-        times: times at which recommenders are records_of_weighing, none before a reference time.
+        times: times at which recommenders are scored, none before a reference time.
         schemes: schemes, or their names with parameters (:data:`recsim_mnar.campaigns.weighing.SCHEMES`).
         k: length of the lists.
         level: coverage of the intervals, for which users are the sample.
