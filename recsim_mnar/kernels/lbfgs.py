@@ -195,19 +195,11 @@ def minimise(
         pairs.add(x, x_new, g, g_new)
         decrease = value - step.value
         value = step.value
-        # Swap the buffers: those of the old point are free for the next one.
-        x, x_new = x_new, x
+        x, x_new = x_new, x  # the buffers of the old point are free for the next one
         g, g_new = g_new, g
         converged = decrease <= value_tolerance * abs(value) or bool(_vectors_kernel.largest(g) <= bound)
     gradient = float(_vectors_kernel.largest(g))
-    minimum = Minimum(
-        x=x,
-        value=value,
-        gradient=gradient,
-        iterations=iterations,
-        evaluations=evaluations,
-        converged=converged or value <= target,
-    )
+    minimum = Minimum(x, value, gradient, iterations, evaluations, converged or value <= target)
     if warn and not minimum.converged:
         _warn(minimum, bound)
     return minimum
