@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import UserError, make_world
-from recsim_mnar.campaigns.platform import lists_of, platform_log
+from recsim_mnar.campaigns.platform import platform_log, recommended_lists
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import hit_probabilities
 from recsim_mnar.policies import registry
@@ -77,7 +77,7 @@ def feedback_loop(
     for number in range(rounds):
         platform.advance((world.params.first_campaign if first is None else first) + number * every)
         training = derive_seed(seed, f"feedback/{number}")
-        lists, probabilities = lists_of(platform, learner, seed=training)
+        lists, probabilities = recommended_lists(platform, learner, seed=training)
         loo = np.nan
         if with_loo:
             profiles = Profiles.of(platform_log(platform), platform.day, world.n_items)

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.campaigns.platform import lists_of, run_campaign, run_campaigns, true_quality
+from recsim_mnar.campaigns.platform import recommended_lists, run_campaign, run_campaigns, true_quality
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
@@ -27,7 +27,7 @@ def test_a_recommender_shows_its_best_items(world):
     platform = world.open_platform(0)
     platform.advance(330)
     learner = registry.learner("naive-cf")
-    lists, probabilities = lists_of(platform, learner)
+    lists, probabilities = recommended_lists(platform, learner)
     assert lists.shape == (300, 5)
     assert (probabilities == 1).all()
     quality = true_quality(platform, learner)

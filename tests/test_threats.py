@@ -410,7 +410,8 @@ def test_nobody_writes_in_exposures_and_ratings():
     cells = Exposures([0, 1], [0, 1], [0, 0], [True, False], [True, True], 2, 2, 1, given)
     stars = Ratings(np.arange(3), np.arange(3), np.ones(3), 3, 3)
     arrays = [
-        getattr(cells, name) for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_keys")
+        getattr(cells, name)
+        for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_row_keys")
     ]
     arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities]
     arrays += [stars.users, stars.items, stars.values, stars.select(np.array([0])).values]

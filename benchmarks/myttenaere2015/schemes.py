@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.campaigns.profiles import Profiles
-from recsim_mnar.campaigns.weighing import BOUND, Scheme, Weighing, by_user, fit_item_weights, make_scheme
+from recsim_mnar.campaigns.weighing import BOUND, Scheme, Weighing, fit_item_weights, make_scheme, weigh_by_user
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.protocols.base import Trial, protocol
@@ -87,7 +87,7 @@ class Drawn(Scheme):
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         if self.users == "uniform" and not self.half_life:
-            return by_user(now, np.ones(now.n_items))
+            return weigh_by_user(now, np.ones(now.n_items))
         item = self._recency(now) if self.half_life else np.ones(now.n_pairs)
         total = np.add.reduceat(item, now.starts[:-1])
         return _by_pair(now, item * np.repeat(self._user_weights(now) / total, now.lengths()))
@@ -117,7 +117,7 @@ class AtReference(Scheme):
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
-        return by_user(reference, np.ones(reference.n_items))
+        return weigh_by_user(reference, np.ones(reference.n_items))
 
 
 class ItemFirst(Scheme):
@@ -196,7 +196,7 @@ class PopularitySNIPS(Scheme):
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         holders = np.maximum(now.n_holders(), 1).astype(np.float64)
-        return by_user(now, (holders / holders.max()) ** (-(self.gamma + 1.0) / 2.0))
+        return weigh_by_user(now, (holders / holders.max()) ** (-(self.gamma + 1.0) / 2.0))
 
 
 class WTD(Scheme):
@@ -247,9 +247,9 @@ class Alone(Scheme):
         part = now.pairs(kept)
         fit = fit_item_weights(part, reference.item_probabilities())
         if self.learn:
-            return by_user(part, fit.weights, {"pairs_alone": part.n_pairs, "kl": fit.divergence})
+            return weigh_by_user(part, fit.weights, {"pairs_alone": part.n_pairs, "kl": fit.divergence})
         out = np.zeros(now.n_pairs)
-        out[kept] = by_user(part, fit.weights).probabilities
+        out[kept] = weigh_by_user(part, fit.weights).probabilities
         return Weighing(now, out, {"pairs_alone": int(kept.sum()), "kl": fit.divergence})
 
     def kept(self, now: Profiles) -> NDArray[np.bool_]:
@@ -321,7 +321,7 @@ class StructureWeights(Scheme):
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """See :meth:`Scheme.weigh`."""
         before, after = support(reference, reference), support(now, reference)
-        at_t0 = by_user(reference, np.ones(reference.n_items)).probabilities
+        at_t0 = weigh_by_user(reference, np.ones(reference.n_items)).probabilities
         order = np.argsort(before, kind="stable")
         share = np.cumsum(at_t0[order])
         edges = before[order][np.searchsorted(share, np.arange(1, self.bins) / self.bins)]

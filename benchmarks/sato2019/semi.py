@@ -210,4 +210,4 @@ SOURCES = {
 
 def users_of(world: PurchasesWorld) -> int:
     """Rows of a world of given matrices."""
-    return len(world._given.control) if world._given is not None else 0
+    return len(world._given_outcomes.control) if world._given_outcomes is not None else 0

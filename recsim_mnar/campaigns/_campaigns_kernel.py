@@ -53,20 +53,30 @@ def _add(user, item, day, cause, n, users, items, times, causes, last, before):
 
 @kernel
 def grow(streams, until, first_user, n_additions, additions, people, law, tables, promotion, birth):
-    """Simulate users' unaided additions up to a day; return (number of additions, first user who is not finished).
+    """Simulate users' unaided additions up to a day.
 
-    It stops early if the arrays of additions are full; called again with longer ones, it continues there.
+    The kernel stops early if the arrays of additions are full; called with longer ones, it continues there.
 
     A user arrives with ``n_starting`` items. Further ones come by a Poisson process of intensity
     appetite / fading * exp(-(day - arrival) / fading). In transformed time s it has rate 1, so gaps in s are
     exponential; s falls on the day arrival - fading log(1 - s / appetite), and from s = appetite on, on none.
 
-    streams: seed, and the streams of times and of choices.
-    additions: users, items (m,) int32, times (m,) float64, causes (m,) int16 (-1: unaided), before (m,) int64.
-    people: last (U,) int64; arrival, appetite (U,) float64; clock (U, 2) float64: day of the next addition, and its
-    transformed time s; events, proposals (U,) int64: numbers of draws used; cluster (U,) int32.
-    law: fading, n_starting. tables: cumulative, promoted (K, I), cumulative choice weights of each cluster on plain
-    days and on days of promotion; promotion: its first day, and the first day after it. birth (I,) float64.
+    Args:
+        streams: seed, stream of times and stream of choices.
+        until: day up to which to simulate.
+        first_user: first user who is not finished.
+        n_additions: number of additions so far.
+        additions: users, items (m,) int32; times (m,) float64; causes (m,) int16, -1 for unaided; before (m,) int64.
+        people: last (U,) int64; arrival, appetite (U,) float64; clock (U, 2) float64, day of the next addition and its
+            transformed time s; events, proposals (U,) int64, numbers of draws used; cluster (U,) int32.
+        law: fading and n_starting.
+        tables: cumulative and promoted, (K, I) cumulative choice weights of each cluster on plain days and on days of
+            promotion.
+        promotion: first day of the promotion, and first day after it.
+        birth: (I,) float64 day on which each item appears.
+
+    Returns:
+        Number of additions, and first user who is not finished: U if all are.
     """
     seed, stream_time, stream_choice = streams
     users, items, times, causes, before = additions
@@ -113,8 +123,9 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
             events[u] += 1
             if events[u] >= n_starting:  # until then the next addition is on the same day
                 a, b, _c, _d = block(seed, stream_time, np.uint64(u), np.uint64(events[u]))
+                # Minus the logarithm of a uniform is an exponential gap in s.
                 clock[u, 1] -= log64(1.0 - unit53(a, b))
-                if appetite[u] > 0.0:
+                if appetite[u] > 0.0:  # left = 1 - s / appetite, not positive if there is no further addition
                     left = 1.0 - clock[u, 1] / appetite[u]
                 else:
                     left = 0.0
@@ -126,11 +137,23 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
 def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before, items, held, lists, propensities):
     """Draw a list of distinct items for each user: each place by weight among the items left.
 
-    users (n,) int64; weights (1, I) for all users, or (n, I); held (I,) bool scratch, all False before and after;
-    lists (n, k) int32, -1 if no item is left; propensities (n, k): of the item at its place, given those before.
-
     A place is drawn at the address (seed, POLICY, user, campaign * n_items + place). No list has more than n_items
     places, so campaigns share no draw.
+
+    Args:
+        seed: seed of the users.
+        stream: stream of the draws, POLICY.
+        campaign: number of the campaign.
+        day: day of the campaign; items that appear later are not drawn.
+        users: (n,) int64 recipients.
+        weights: (1, I) for all users, or (n, I).
+        birth: (I,) day on which each item appears.
+        last: (U,) each user's newest addition, head of the linked list.
+        before: (m,) predecessor of each addition.
+        items: (m,) item of each addition.
+        held: (I,) bool working space, all False before and after.
+        lists: (n, k) int32, written to: items, -1 where no item is left.
+        propensities: (n, k), written to: probability of each item at its place, given the items before it.
     """
     n_items = birth.size
     k = lists.shape[1]
@@ -151,7 +174,7 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
                 chosen = -1
                 for i in range(n_items):
                     if not held[i] and birth[i] <= day and row[i] > 0.0:
-                        chosen = i
+                        chosen = i  # if rounding exhausts the loop, the last possible item is chosen
                         target -= row[i]
                         if target < 0.0:
                             break
@@ -166,16 +189,33 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
 
 @inlined
 def _tie(seed, stream, user, index):
-    """Return a uniform that orders items of equal score; the highest bit keeps its address apart from lists' draws."""
+    """Return a uniform that orders items of equal score.
+
+    The highest bit of the index is set, so that no address is that of a draw of :func:`draw_lists`.
+    """
     a, b, _c, _d = block(seed, stream, np.uint64(user), np.uint64(index) | np.uint64(0x80000000))
     return unit53(a, b)
 
 
 @kernel
 def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, items, held, lists):
-    """List the k items with the largest scores that each user does not hold; ties by draws, scores of -inf never.
+    """List the k items with the largest scores that each user does not hold.
 
-    scores (n, I) float64; lists (n, k) int32; other arguments are those of :func:`draw_lists`.
+    Ties are broken by draws, and items with a score of -inf are never listed.
+
+    Args:
+        seed: seed of the users.
+        stream: stream of the draws that break ties.
+        campaign: number of the campaign.
+        day: day of the campaign; items that appear later are not listed.
+        users: (n,) int64 recipients.
+        scores: (n, I) float64 scores.
+        birth: (I,) day on which each item appears.
+        last: (U,) each user's newest addition, head of the linked list.
+        before: (m,) predecessor of each addition.
+        items: (m,) item of each addition.
+        held: (I,) bool working space, all False before and after.
+        lists: (n, k) int32, written to: items, -1 where no item is left.
     """
     n_items = birth.size
     k = lists.shape[1]
@@ -223,9 +263,20 @@ def respond(seed, stream, campaign, day, n_additions, users, lists, law, answers
     the address (seed, RESPONSE, user, campaign, item): two recommenders that show a user the same item in the same
     campaign get the same response. The delay is geometric: floor(log(1 - v) / log_stay) days, for a uniform v.
 
-    lists (n, k) int32; law: logit, same_bonus, strength; people: last, cluster of users; items_of: cluster, appeal of
-    items; answers: log_stay, and whether there is a delay; additions as in :func:`grow`, with room for n k more; out:
-    accepted (n, k) int8, added (n, k) float64, NaN if not accepted.
+    Args:
+        seed: seed of the users.
+        stream: stream of the draws, RESPONSE.
+        campaign: number of the campaign.
+        day: day of the campaign.
+        n_additions: number of additions so far.
+        users: (n,) int64 recipients.
+        lists: (n, k) int32 items, -1 at empty places.
+        law: logit, same_bonus and strength of :func:`_acceptance`.
+        answers: log_stay, and True if there is a delay.
+        people: last and cluster of the users.
+        items_of: cluster and appeal of the items.
+        additions: arrays of :func:`grow`, with room for n k more.
+        out: accepted (n, k) int8, and added (n, k) float64, NaN if not accepted; written to.
     """
     logit, same_bonus, strength = law
     log_stay, delayed = answers

@@ -5,8 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from recsim_mnar.campaigns.model import PlatformWorld, of_lists
-from recsim_mnar.campaigns.platform import additions_log, check_acceptance, lists_of, platform_log, run_campaigns
+from recsim_mnar.campaigns.model import PlatformWorld, values_at_lists
+from recsim_mnar.campaigns.platform import (
+    additions_log,
+    check_acceptance,
+    platform_log,
+    recommended_lists,
+    run_campaigns,
+)
 from recsim_mnar.campaigns.profiles import Floats, Profiles
 from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
 from recsim_mnar.campaigns.world import Platform
@@ -20,7 +26,7 @@ from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
 from recsim_mnar.worlds.params import Params
 
-_PARAMS = ("n_users", "n_days", "list_length", "n_campaigns", "reference_day")
+_REQUIRED_PARAMS = ("n_users", "n_days", "list_length", "n_campaigns", "reference_day")
 
 
 @dataclass(frozen=True)
@@ -53,8 +59,8 @@ def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
 
     The mean is :func:`recsim_mnar.campaigns.platform.true_quality`.
     """
-    lists, _ = lists_of(platform, learner, k=k)
-    return of_lists(platform.acceptance(platform.present()), lists).mean(axis=1)
+    lists, _ = recommended_lists(platform, learner, k=k)
+    return values_at_lists(platform.acceptance(platform.present()), lists).mean(axis=1)
 
 
 class CampaignsExperiment(Experiment):
@@ -85,30 +91,31 @@ class CampaignsExperiment(Experiment):
     def prepare(self, trial: Trial) -> None:
         """Implement :meth:`Experiment.prepare`: run the platform, fit the agents, and build the profiles."""
         world = trial.world
-        sizes = trial.settings
+        settings = trial.settings
         assert isinstance(world, PlatformWorld)
         params = world.params
-        lacking = [name for name in _PARAMS if not hasattr(params, name)]
+        lacking = [name for name in _REQUIRED_PARAMS if not hasattr(params, name)]
         if lacking:
             raise UserError(
                 f"the {world.name} world cannot be compared in as the campaigns world is: its parameters lack "
                 f"{', '.join(lacking)}. Define them, or name a comparison of its own in its class's compared_by"
             )
-        k = sizes.length or params.list_length
+        k = settings.length or params.list_length  # length 0 stands for the world's
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
         recommender = None
-        if sizes.recommender not in DEPLOYED_NAMES:
-            recommender = registry.learner(sizes.recommender)
+        if settings.recommender not in DEPLOYED_NAMES:
+            recommender = registry.learner(settings.recommender)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")
         check_acceptance(world, trial.test_seed)
-        platform = run_campaigns(world, trial.test_seed, recommender=recommender, sharpness=sizes.sharpness)
+        platform = run_campaigns(world, trial.test_seed, recommender=recommender, sharpness=settings.sharpness)
         trial.test_log = log = platform_log(platform)
         trial.train_log = additions = additions_log(platform)
         for name, learner in trial.learners.items():
             trial.policies[name] = fitted(learner, additions, n_items=world.n_items, seed=0)
-        reference = Profiles.of(log, float(sizes.reference_day or params.reference_day), world.n_items)
+        reference_day = float(settings.reference_day or params.reference_day)  # 0 stands for the world's
+        reference = Profiles.of(log, reference_day, world.n_items)
         trial.data = AfterCampaigns(platform, reference, Hits(trial.learners, k))
 
     def truth(self, trial: Trial) -> list[Record]:

@@ -69,22 +69,25 @@ def campaigns_vector_env(
     return made_for(PlatformWorld, "campaigns", preset, world, options, num_envs)
 
 
-def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> Any:
-    """Make the environment of a platform, or of several.
+def make_platform_env(world: World, n_lanes: int | None, options: Mapping[str, Any]) -> Any:
+    """Make the single or the vector environment of a world of platforms.
 
     Args:
         world: a world of platforms.
-        lanes: number of platforms of a vector environment; None for the single environment.
-        asked: keywords of the environment.
+        n_lanes: number of platforms of a vector environment; None for the single environment.
+        options: keywords of the environment.
+
+    Raises:
+        UserError: a keyword that only other worlds' environments have, or a world without such platforms.
     """
-    for word in ("observation", "info", "info_size"):
-        if word in asked:
-            raise UserError(f"{word}: an environment of platforms has one observation and info")
+    for option in ("observation", "info", "info_size"):
+        if option in options:
+            raise UserError(f"{option}: an environment of platforms has one observation and info")
     if not isinstance(world, CampaignsWorld):
         raise UserError(f"this environment runs campaigns on a platform, which the {world.name} world does not have")
-    if lanes is None:
-        return CampaignsEnv(world, **asked)
-    return CampaignsVectorEnv(world, lanes, **asked)
+    if n_lanes is None:
+        return CampaignsEnv(world, **options)
+    return CampaignsVectorEnv(world, n_lanes, **options)
 
 
 class EpisodeCounter:
@@ -147,13 +150,13 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         checked_options(options, ())
         seed = reset_seed(seed)
         super().reset(seed=seed)
-        if seed is None and self._seed < 0:
+        if seed is None and self._seed < 0:  # the first reset, without a seed
             seed = int(self.np_random.integers(2**63))
         if seed is not None:
             self.seat(seed, EpisodeCounter())
         episode = self._episodes.opened
         self._episodes.opened += 1
-        platform_seed = self._seed
+        platform_seed = self._seed  # of the first platform, so that it is the one of ``open_platform(seed)``
         if episode > 0:
             platform_seed = derive_seed(self._seed, f"platform/{episode}")
         self._platform = self.world.open_platform(platform_seed)
@@ -189,14 +192,20 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return self._campaign(items.astype(np.int32), propensities)
 
     def _campaign(self, lists: NDArray[np.int32], propensities: Floats | None) -> Step:
-        """Run a campaign, advance to the next, and return what :meth:`step` returns."""
+        """Run a campaign with these lists, and advance to the day of the next campaign.
+
+        Returns:
+            Observation, reward, terminated, truncated and info of :meth:`step`.
+        """
         platform = self.platform
         campaign = platform.recommend(lists, propensities)
         platform.advance(platform.day + self.world.params.campaign_every)
         self._waiting = len(platform.campaigns) < self.world.params.n_campaigns
-        accepted = int(campaign.accepted.sum())
-        info = self._info(int((campaign.lists >= 0).sum()), accepted)
-        return self._observe(), float(accepted), not self._waiting, False, info
+        n_recommended = int((campaign.lists >= 0).sum())
+        n_accepted = int(campaign.accepted.sum())
+        terminated = not self._waiting
+        truncated = False  # only a wrapper with a limit of steps truncates
+        return self._observe(), float(n_accepted), terminated, truncated, self._info(n_recommended, n_accepted)
 
     def render(self) -> str | None:
         """Return the last campaign in one line, empty before the first reset; None without a render mode."""
@@ -209,6 +218,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         self._waiting = False
 
     def _check_waiting(self) -> None:
+        """Raise ResetNeeded if no campaign is due."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no campaign is due: call reset() first")
 
@@ -260,8 +270,8 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
             max_episode_steps = whole_number(max_episode_steps, "max_episode_steps", 1)
         self.world = world
         self.max_episode_steps = max_episode_steps
-        lane = functools.partial(_lane, world, max_episode_steps, render_mode)
-        super().__init__([lane] * num_envs, copy=copy, autoreset_mode=checked_mode(autoreset_mode))
+        make_lane = functools.partial(_make_lane, world, max_episode_steps, render_mode)
+        super().__init__([make_lane] * num_envs, copy=copy, autoreset_mode=checked_mode(autoreset_mode))
         self._lanes = cast("list[CampaignsEnv]", [env.unwrapped for env in self.envs])
         self._seeded = False
 
@@ -274,18 +284,18 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         """Open the next platform in every lane, or in the lanes of ``options["reset_mask"]``."""
         options = checked_options(options, ("reset_mask",))
         mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded or self.closed)
-        which = np.flatnonzero(mask).tolist()
-        seeds_by_lane = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
+        lanes_to_reset = np.flatnonzero(mask).tolist()
+        seeds_by_lane = listed_seeds(seed, lanes_to_reset, self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
             for lane, lane_seed in seeds_by_lane.items():
                 self._lanes[lane].seat(lane_seed, EpisodeCounter())
         elif reset_seed(seed) is not None or not self._seeded:
-            common = reset_seed(seed)
-            if common is None:
-                common = int(self._lanes[0].np_random.integers(2**63))
+            common_seed = reset_seed(seed)
+            if common_seed is None:
+                common_seed = int(self._lanes[0].np_random.integers(2**63))
             episodes = EpisodeCounter()  # one for all lanes, which thereby divide the platforms of the seed
-            for lane in which:
-                self._lanes[lane].seat(common, episodes)
+            for lane in lanes_to_reset:
+                self._lanes[lane].seat(common_seed, episodes)
         self._seeded = True
         self.closed = False
         return super().reset(options={"reset_mask": mask})
@@ -295,14 +305,18 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         weights = as_numbers(actions, "weights")
         if weights.shape != self.action_space.shape:
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")
-        check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded and not self.closed else None)
-        opening = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
-        check_weights(weights[~opening])  # before any platform advances, so that an error leaves all as they are
+        ended_lanes: NDArray[np.bool_] | None = self._autoreset_envs
+        if not self._seeded or self.closed:  # no lane has an episode yet
+            ended_lanes = None
+        check_ready(self.autoreset_mode, ended_lanes)
+        # In lanes whose episode has ended, the action is ignored.
+        resets_now = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
+        check_weights(weights[~resets_now])  # before any platform advances, so that an error leaves all as they are
         observations, rewards, terminated, truncated, infos = super().step(weights)
         return observations, rewards, terminated, truncated & ~terminated, infos
 
 
-def _lane(world: CampaignsWorld, max_episode_steps: int | None, render_mode: str | None) -> gym.Env[Any, Any]:
+def _make_lane(world: CampaignsWorld, max_episode_steps: int | None, render_mode: str | None) -> gym.Env[Any, Any]:
     """Make the single environment of a lane, with a limit of steps if there is one."""
     env = CampaignsEnv(world, render_mode=render_mode)
     if max_episode_steps is None:

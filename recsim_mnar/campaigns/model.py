@@ -34,7 +34,7 @@ class PlatformWorld(World):
     in_parts = False
     simulated_by = "recsim_mnar.campaigns.platform:simulated"
     compared_by = "recsim_mnar.campaigns.comparison:CampaignsExperiment"
-    environments_by = "recsim_mnar.campaigns.envs:of_platforms"
+    environments_by = "recsim_mnar.campaigns.envs:make_platform_env"
     tasks_by = "recsim_mnar.campaigns.platform:Platforms"
     instead = (
         "is a whole platform: use recsim_mnar.campaigns.platform.run_campaigns or the environment "
@@ -76,9 +76,10 @@ def check_weights(weights: NDArray[Any]) -> None:
         raise UserError("weights must be finite and not negative")
 
 
-def of_lists(table: Floats, lists: Lists) -> Floats:
+def values_at_lists(table: Floats, lists: Lists) -> Floats:
     """Return the entries (n, k) of a table (n, n_items) at the items of lists (n, k); 0 at empty places, -1."""
-    values = np.take_along_axis(table, np.maximum(lists, 0).astype(np.int64), axis=1)
+    valid_items = np.maximum(lists, 0).astype(np.int64)  # any item at empty places: its value is dropped below
+    values = np.take_along_axis(table, valid_items, axis=1)
     return np.where(lists >= 0, values, 0.0)
 
 
@@ -283,7 +284,7 @@ class CampaignsModel(PlatformWorld):
     def _ranks(self) -> Ints:
         """Return the popularity rank (I,) of each item, from 0: a random permutation of the item numbers."""
         draws = self._item_uniforms(Item.RANK)
-        return np.argsort(np.argsort(draws, kind="stable"))
+        return np.argsort(np.argsort(draws, kind="stable"))  # the inverse of the order is the rank
 
     @functools.cached_property
     def log_popularity(self) -> Floats:
@@ -331,8 +332,8 @@ class CampaignsModel(PlatformWorld):
 
     def choice_weights(self, promotion: bool = False) -> Floats:
         """Return the choice weights (n_clusters, I) of each group, up to a factor, on plain or on promotion days."""
-        same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
-        weights = elementary.exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
+        is_own_group = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
+        weights = elementary.exp(self.log_popularity) * np.where(is_own_group, 1.0 + self.params.taste, 1.0)
         if promotion and len(self.promoted_items):
             weights[:, self.promoted_items] *= self.params.promotion_boost
         return weights
@@ -342,12 +343,14 @@ class CampaignsModel(PlatformWorld):
         """Implement :attr:`PlatformWorld.deployed_weights`, with favoured items and items that are never shown."""
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
-        is_focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
+        is_focus = np.isin(
+            self._ranks, 2 * np.arange(p.n_focus) + 1
+        )  # ranks 1, 3, 5, ...: popular, but not all of them
         normals = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
         weights *= np.where(is_focus, p.focus_boost, elementary.exp(p.weight_sd * normals))
         draws = self._item_uniforms(Item.NEVER_SHOWN)
-        tail = np.flatnonzero(self._ranks >= p.never_from)
-        never_shown = tail[np.argsort(draws[tail], kind="stable")[: p.n_never]]
+        unpopular = np.flatnonzero(self._ranks >= p.never_from)
+        never_shown = unpopular[np.argsort(draws[unpopular], kind="stable")[: p.n_never]]
         weights[never_shown] = 0.0
         return weights
 
@@ -358,6 +361,7 @@ class CampaignsModel(PlatformWorld):
 
     def logit_acceptance(self, campaign: int) -> float:
         """Return the log odds of acceptance at mean affinity in a campaign, numbered from 0."""
+        # Below 1, so that log(1 - rate) is finite; ``fatigue`` may be above 1.
         rate = min(self.params.acceptance * self.params.fatigue**campaign, 1.0 - 1e-12)
         log_rate, log_rest = elementary.log(np.array([rate, 1.0 - rate]))
         return float(log_rate - log_rest)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import PLATFORM, PlatformWorld, check_weights, of_lists
+from recsim_mnar.campaigns.model import PLATFORM, PlatformWorld, check_weights, values_at_lists
 from recsim_mnar.campaigns.profiles import Floats, Ints, Profiles
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Items = NDArray[np.int32]
 
 
-ListsOf = tuple[Items, Floats]
+ListsAndPropensities = tuple[Items, Floats]
 """Lists (n, k) of items, and the propensities (n, k) of their items."""
 
 _SCORES_AT_A_TIME = 1 << 22
-"""Entries of the table (users, items) of scores that is held at a time."""
+"""Largest number of entries of the table (users, items) of scores that is in memory at a time."""
 
 
 def platform_log(platform: Platform) -> Log:
@@ -78,7 +78,9 @@ def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
     return scores
 
 
-def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> ListsOf:
+def recommended_lists(
+    platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0
+) -> ListsAndPropensities:
     """Return lists of the k best items that each present user does not hold.
 
     Args:
@@ -87,14 +89,14 @@ def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed
         k: length of the lists; None for the world's ``list_length``.
         seed: seed of the fit.
     """
-    lists, propensities, _users = _by_scores(
-        platform, learner, seed, lambda scores, users: platform.best_lists(scores, users, k)
+    lists, propensities, _users = _lists_by_scores(
+        platform, learner, seed=seed, make_lists=lambda scores, users: platform.best_lists(scores, users, k)
     )
     return lists, propensities
 
 
-def _by_scores(
-    platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, Ints], Any]
+def _lists_by_scores(
+    platform: Platform, learner: Learner, *, seed: int, make_lists: Callable[[Floats, Ints], Any]
 ) -> tuple[Items, Floats, Ints]:
     """Make lists for all present users from the scores of a recommender fitted on the present day.
 
@@ -102,7 +104,7 @@ def _by_scores(
         platform: the platform.
         learner: the recommender.
         seed: seed of the fit.
-        lists: ``lists(scores, users)`` returns lists and propensities of some users (n,) from scores (n, n_items).
+        make_lists: ``make_lists(scores, users)`` returns lists and propensities of users (n,) from scores (n, n_items).
 
     Returns:
         (U, k) lists.
@@ -113,14 +115,14 @@ def _by_scores(
     users = platform.present()
     n_items = platform.world.n_items
     policy = fitted(learner, log, n_items=n_items, seed=seed)
-    parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, n_items)]
-    items, propensities = zip(*parts, strict=True)
-    return np.concatenate(items), np.concatenate(propensities), users
+    parts = [make_lists(score_users(policy, log, part), part) for part in _chunks(users, n_items)]
+    lists, propensities = zip(*parts, strict=True)
+    return np.concatenate(lists), np.concatenate(propensities), users
 
 
 def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:
     """Return the true expected share of accepted items in a recommender's lists of k for all present users."""
-    lists, _propensities = lists_of(platform, learner, k=k, seed=seed)
+    lists, _propensities = recommended_lists(platform, learner, k=k, seed=seed)
     return platform.quality(lists)
 
 
@@ -153,20 +155,22 @@ def run_campaign(
         weights = platform.world.deployed_weights
     weights = np.asarray(weights, np.float64)
     if recommender is None:
-        return platform.recommend(*platform.draw_lists(weights))
+        lists, propensities = platform.draw_lists(weights)
+        return platform.recommend(lists, propensities)
 
-    def lists(scores: Floats, users: Ints) -> Any:
+    def make_lists(scores: Floats, users: Ints) -> Any:
         """Return lists and propensities for users (n,) with these scores (n, n_items)."""
         if sharpness is None:
             return platform.best_lists(np.where(weights > 0, scores, -np.inf), users)
-        scores = np.where(np.isneginf(scores), 0.0, scores)
+        scores = np.where(np.isneginf(scores), 0.0, scores)  # -inf means never, as weight 0 does
         if not (scores >= 0).all():
             raise UserError(f"recommender {recommender.name!r} has negative scores: run it with sharpness=None")
         largest = scores.max(axis=1, keepdims=True)
         relative = np.divide(scores, largest, out=np.ones_like(scores), where=largest > 0)
         return platform.draw_lists(weights * relative**sharpness, users)
 
-    return platform.recommend(*_by_scores(platform, recommender, seed, lists))
+    lists, propensities, users = _lists_by_scores(platform, recommender, seed=seed, make_lists=make_lists)
+    return platform.recommend(lists, propensities, users)
 
 
 def run_campaigns(
@@ -188,7 +192,7 @@ def run_campaigns(
         days: days of the campaigns; None for the world's.
         until: last day; None for the world's ``n_days``.
     """
-    platform = opened(world, seed)
+    platform = open_checked_platform(world, seed)
     if days is None:
         days = world.campaign_days()
     for number, day in enumerate(days):
@@ -200,13 +204,13 @@ def run_campaigns(
     return platform
 
 
-def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platform:
-    """Open a platform on its first day, and check that campaigns can be run on it.
+def open_checked_platform(world: PlatformWorld, seed: int, further_attributes: Sequence[str] = ()) -> Platform:
+    """Open a platform on its first day, check that campaigns can be run on it, and return it.
 
     Args:
         world: world of platforms, which may be a user's own.
         seed: seed of the platform's users.
-        also: names of attributes that the platform must have besides those of :data:`PLATFORM`.
+        further_attributes: attributes that the platform must have besides those of :data:`PLATFORM`.
 
     Raises:
         UserError: the world's parameters have no ``n_days``, or the platform lacks an attribute.
@@ -217,7 +221,7 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
             f"the parameters of the {world.name} world have no n_days, the length of a platform in days: {advice}"
         )
     platform: Platform = world.open_platform(check_seed(seed))
-    lacking = [name for name in (*PLATFORM, *also) if not hasattr(platform, name)]
+    lacking = [name for name in (*PLATFORM, *further_attributes) if not hasattr(platform, name)]
     if lacking:
         raise UserError(f"the platform of the {world.name} world has no {', '.join(lacking)}: {advice}")
     return platform
@@ -228,7 +232,7 @@ def check_acceptance(world: PlatformWorld, seed: int) -> None:
 
     A platform is opened for this check, which costs little, before one is simulated for long.
     """
-    opened(world, seed, also=("acceptance",))
+    open_checked_platform(world, seed, further_attributes=("acceptance",))
 
 
 def simulated(world: PlatformWorld, request: Request) -> Written:
@@ -269,8 +273,9 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
     for campaign in platform.campaigns:
         rows = decision_rows[log["campaign"][decision_rows] == campaign.number]
         for part in _chunks(rows, platform.world.n_items):
-            table = platform.acceptance(log["user"][part], campaign.number)
-            probability[np.searchsorted(decision_rows, part)] = table[np.arange(len(part)), log["action"][part]]
+            acceptance = platform.acceptance(log["user"][part], campaign.number)
+            places = np.searchsorted(decision_rows, part)
+            probability[places] = acceptance[np.arange(len(part)), log["action"][part]]
     columns = {
         "user": log["user"][decision_rows],
         "step": log["step"][decision_rows],
@@ -284,10 +289,13 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
             np.savez(file, **truth)  # type: ignore[arg-type]  # arrays by name
 
 
-def _chunks(users: Ints, n_items: int) -> list[Ints]:
-    """Split users, or rows, into chunks whose tables (chunk, n_items) fit the memory; results do not depend on it."""
+def _chunks(users_or_rows: Ints, n_items: int) -> list[Ints]:
+    """Split users or rows into chunks, each with at most :data:`_SCORES_AT_A_TIME` pairs (user or row, item).
+
+    Results do not depend on the size of a chunk.
+    """
     size = max(1, _SCORES_AT_A_TIME // n_items)
-    return [users[i : i + size] for i in range(0, len(users), size)]
+    return [users_or_rows[i : i + size] for i in range(0, len(users_or_rows), size)]
 
 
 # ------------------------------------------------------------------------------------------------------------ in tasks
@@ -329,10 +337,11 @@ class Platforms(Runner):
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """Implement :meth:`Runner.run`, on the n platforms that an environment opens from ``reset(seed=seed)`` on."""
-        job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
+        job = carrying(_run_platform, self.world, policy, self.task.horizon, in_python=True)
+        # The environment's seeds: the first platform has the seed itself, further ones derived seeds.
         seeds = [seed, *(derive_seed(seed, f"platform/{number}") for number in range(1, n))]
-        earnings = run_in_order([functools.partial(job, platform_seed) for platform_seed in seeds], executor)
-        rewards, decisions, digests = zip(*earnings, strict=True)
+        results = run_in_order([functools.partial(job, platform_seed) for platform_seed in seeds], executor)
+        rewards, decisions, digests = zip(*results, strict=True)
         return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(digests)).hexdigest())
 
 
@@ -346,10 +355,10 @@ class ListMaker:
     """
 
     name: str
-    make: Callable[[Any], ListsOf]
+    make: Callable[[Any], ListsAndPropensities]
 
 
-def _of_platform(world: PlatformWorld, policy: ListMaker, horizon: int, seed: int) -> tuple[float, float, bytes]:
+def _run_platform(world: PlatformWorld, policy: ListMaker, horizon: int, seed: int) -> tuple[float, float, bytes]:
     """Run the first ``horizon`` campaigns of a platform.
 
     Returns:
@@ -357,28 +366,29 @@ def _of_platform(world: PlatformWorld, policy: ListMaker, horizon: int, seed: in
         Number of recommendations per user.
         Digest of the lists and propensities.
     """
-    platform = opened(world, seed, ("acceptance",))
+    platform = open_checked_platform(world, seed, further_attributes=("acceptance",))
     digest = hashlib.sha256()
-    accepted = 0.0
+    n_accepted = 0.0  # expected number
     n_shown = 0
     for number, day in enumerate(world.campaign_days()[:horizon]):
         platform.advance(day)
         campaign = platform.recommend(*policy.make(platform))
         is_shown = campaign.lists >= 0
-        acceptance = of_lists(platform.acceptance(campaign.users, number), campaign.lists)
-        accepted += float(acceptance[is_shown].sum())
+        acceptance = values_at_lists(platform.acceptance(campaign.users, number), campaign.lists)
+        n_accepted += float(acceptance[is_shown].sum())
         n_shown += int(is_shown.sum())
+        # Little-endian types, so that the digest is the same on every machine.
         digest.update(campaign.lists.astype("<i4").tobytes())
         digest.update(campaign.propensities.astype("<f8").tobytes())
-    return accepted / world.params.n_users, n_shown / world.params.n_users, digest.digest()
+    return n_accepted / world.params.n_users, n_shown / world.params.n_users, digest.digest()
 
 
-def _by_weights(weights: Floats, platform: Any) -> ListsOf:
+def _by_weights(weights: Floats, platform: Any) -> ListsAndPropensities:
     """Draw lists for all present users by the weights (n_items,) of items."""
     return platform.draw_lists(weights)
 
 
-def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
+def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsAndPropensities:
     """Draw lists by the weights that an agent, a function, returns for the platform's observation."""
     weights = np.asarray(agent(platform_observation(platform)), np.float64)
     if weights.shape != (platform.world.n_items,):
@@ -390,12 +400,12 @@ def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
     return _by_weights(weights, platform)
 
 
-def _by_learner(learner: Learner, platform: Any) -> ListsOf:
+def _by_learner(learner: Learner, platform: Any) -> ListsAndPropensities:
     """Return lists of the best items by a learner, fitted on the items that users hold on that day."""
-    return lists_of(platform, learner, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
+    return recommended_lists(platform, learner, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
 
 
-def _by_truth(platform: Any) -> ListsOf:
+def _by_truth(platform: Any) -> ListsAndPropensities:
     """Return lists of the items that each user is most likely to accept."""
     users = platform.present()
     return platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users)

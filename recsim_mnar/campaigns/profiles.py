@@ -70,24 +70,25 @@ class Profiles:
         item = np.where(bandit[rows], log["action"][rows], log["item"][rows]).astype(np.int32)
         if item.min() < 0 or item.max() >= n_items:
             raise UserError(f"items must be in 0..{n_items - 1}, the log has {int(item.max())}")
-        cause = np.where(bandit[rows], 0, -1)
+        cause = np.where(bandit[rows], 0, -1)  # without numbers, all recommendations count as campaign 0
         if "campaign" in log.columns:
             cause = log["campaign"][rows]
         user = log["user"][rows]
         day = when[rows]
         order = np.lexsort((day, user))
+        # One number per pair of user and item; np.unique gives the first position of each in the order of time.
         _, first_additions = np.unique(user[order] * n_items + item[order], return_index=True)
-        kept = order[np.sort(first_additions)]
-        user = user[kept]
+        first_rows = order[np.sort(first_additions)]
+        user = user[first_rows]
         starts = user_starts(user)
         return cls(
             time=float(time),
             n_items=n_items,
             users=user[starts],
             starts=np.append(starts, len(user)).astype(np.int64),
-            items=item[kept],
-            causes=cause[kept].astype(np.int16),
-            added=day[kept].astype(np.float64),
+            items=item[first_rows],
+            causes=cause[first_rows].astype(np.int16),
+            added=day[first_rows].astype(np.float64),
         )
 
     @property
@@ -131,8 +132,9 @@ class Profiles:
         order = np.argsort(self.lengths(), kind="stable")
         length = self.lengths()[order]
         starts = np.concatenate([[0], np.cumsum(length)])
-        place = np.arange(self.n_pairs) - np.repeat(starts[:-1], length) + np.repeat(self.starts[order], length)
-        return starts, self.items[place].astype(np.uint32)
+        # Place of each pair in ``items``: its number among the user's pairs, plus the user's start there.
+        old_place = np.arange(self.n_pairs) - np.repeat(starts[:-1], length) + np.repeat(self.starts[order], length)
+        return starts, self.items[old_place].astype(np.uint32)
 
     def to_log(self) -> Log:
         """Return the pairs as a log of organic rows, for learners."""
@@ -151,8 +153,13 @@ class Profiles:
         """Return the profiles with only the pairs flagged in ``which`` (E,), without users who have none of them."""
         owner = self.owners()[which]
         length = np.bincount(owner, minlength=self.n_users)
-        kept = np.flatnonzero(length)
-        starts = np.concatenate([[0], np.cumsum(length[kept])])
+        left_users = np.flatnonzero(length)
         return Profiles(
-            self.time, self.n_items, self.users[kept], starts, self.items[which], self.causes[which], self.added[which]
+            time=self.time,
+            n_items=self.n_items,
+            users=self.users[left_users],
+            starts=np.concatenate([[0], np.cumsum(length[left_users])]),
+            items=self.items[which],
+            causes=self.causes[which],
+            added=self.added[which],
         )

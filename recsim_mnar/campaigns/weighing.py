@@ -114,8 +114,10 @@ class Scheme(Protocol):
         data: AfterCampaigns = study.data
         now = Profiles.of(study.log(), data.platform.day, data.platform.world.n_items)
         weighing = self.weigh(now, data.reference)
-        where = {"scheme": self.name, "time": data.platform.day, "reference_time": data.reference.time}
-        return scored(weighing, data.hits, where, world=study.world.name, protocol=self.name, level=study.level)
+        facts = {"scheme": self.name, "time": data.platform.day, "reference_time": data.reference.time}
+        return records_of_weighing(
+            weighing, data.hits, facts, world=study.world.name, protocol=self.name, level=study.level
+        )
 
     def title(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
@@ -126,8 +128,9 @@ class Scheme(Protocol):
         return f"{metric.upper()}, {self._words()}"
 
     def _words(self) -> str:
-        """Return the scheme's name in titles, with its parameters."""
-        return ", ".join([self.words, *self.name.split("+")[1:]])
+        """Return the scheme's name in titles, with the parameters in ``name``, which are separated by ``+``."""
+        parameters = self.name.split("+")[1:]
+        return ", ".join([self.words, *parameters])
 
 
 class Unweighted(Scheme):
@@ -142,7 +145,7 @@ class Unweighted(Scheme):
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """Implement :meth:`Scheme.weigh`."""
-        return by_user(now, np.ones(now.n_items))
+        return weigh_by_user(now, np.ones(now.n_items))
 
 
 class Weights(Scheme):
@@ -161,12 +164,13 @@ class Weights(Scheme):
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
         """Implement :meth:`Scheme.weigh`."""
-        fit = fit_item_weights(now, reference.item_probabilities(), self.p or None)
+        n_weights = self.p or None  # 0 stands for the weights of all items
+        fit = fit_item_weights(now, reference.item_probabilities(), n_weights)
         details = {"p": len(fit.active), "kl": fit.divergence, "kl_unweighted": fit.divergence_before, **fit.details}
-        return by_user(now, fit.weights, details)
+        return weigh_by_user(now, fit.weights, details)
 
 
-def by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
+def weigh_by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
     """Return the weighing that draws a user uniformly, and then one of the user's items by the items' weights."""
     profile_weights = weights[profiles.items]
     totals = np.bincount(profiles.owners(), profile_weights)
@@ -230,25 +234,25 @@ def weighted_leave_one_out(
         raise UserError("name at least one reference time and one time")
     if min(times) < max(references):
         raise UserError(f"time {min(times):g} is before the reference time {max(references):g}: score at it or after")
-    made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
-    chosen = {scheme.name: scheme for scheme in made}.values()  # each name once
+    all_schemes = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
+    distinct_schemes = {scheme.name: scheme for scheme in all_schemes}.values()  # each name once
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
     hits = Hits(learners, k)
     records = []
     for t in times:
         now = Profiles.of(log, float(t), n_items)
         for t0, reference in at_reference.items():
-            for scheme in chosen:
-                where = {"scheme": scheme.name, "time": float(t), "reference_time": t0}
+            for scheme in distinct_schemes:
+                facts = {"scheme": scheme.name, "time": float(t), "reference_time": t0}
                 weighing = scheme.weigh(now, reference)
-                records += scored(weighing, hits, where, world=world, protocol="weighted_loo", level=level)
+                records += records_of_weighing(weighing, hits, facts, world=world, protocol="weighted_loo", level=level)
     return records
 
 
-def scored(
+def records_of_weighing(
     weighing: Weighing,
     hits: Hits,
-    where: Mapping[str, Any],
+    facts: Mapping[str, Any],
     *,
     world: str,
     protocol: str,
@@ -259,7 +263,7 @@ def scored(
     Args:
         weighing: pairs and their probabilities.
         hits: hit probabilities of the recommenders.
-        where: first entries of the records' details: scheme and times.
+        facts: first entries of the records' details: scheme and times.
         world: name of the world in the records.
         protocol: name of the protocol in the records.
         level: coverage of the intervals.
@@ -269,7 +273,7 @@ def scored(
     """
     profiles = weighing.profiles
     n_single = int((profiles.lengths() == 1).sum())
-    details = {**where, **weighing.details, "users_with_one_item": n_single}
+    details = {**facts, **weighing.details, "users_with_one_item": n_single}
     records = []
     for name in hits.learners:
         probabilities, seconds = hits.of(profiles, name)
@@ -319,7 +323,8 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
             listed = np.isfinite(policy.scores(profiles.users[:1])[0])
             if listed.sum() <= k:
                 return listed[profiles.items].astype(np.float64)
-    above, n_tied = exhaustive_ranks(name, learner, log, Views.of(log), profiles.n_items, True, 0)
+    # With `unseen`, the user's other items are no candidates.
+    above, n_tied = exhaustive_ranks(name, learner, log, Views.of(log), profiles.n_items, unseen=True, seed=0)
     return np.where(listed[profiles.items], probability_of_ranks(above, n_tied, k), 0.0)
 
 
@@ -399,8 +404,8 @@ class Divergence:
         scaled = np.zeros(len(weights))  # w_i r_i
         scaled[present] = -weights[present] * self.reference[present] / marginals[present]
         inverse = 1.0 / (self._held @ weights)
-        by_user = (self._held @ scaled) * (inverse * inverse)
-        slope = -self.reference - (self._holders @ by_user) * weights / len(inverse)
+        user_sums = (self._held @ scaled) * (inverse * inverse)
+        slope = -self.reference - (self._holders @ user_sums) * weights / len(inverse)
         p0 = self.reference[present]
         p1 = marginals[present]
         # log1p keeps the digits of logarithms of ratios near 1, which cancel in the sum: D is near 0 at the optimum.
@@ -442,13 +447,13 @@ def fit_item_weights(
     before = divergence.value_and_gradient(weights)[0]
     counts = _counts(now, reference)
     if p == 0:
-        return ItemWeights(weights, active, before, before, counts)
+        return ItemWeights(weights, active, divergence=before, divergence_before=before, details=counts)
     # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) all coordinates have similar curvature.
     unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, unweighted)[active], _RAREST))
     minimum = _minimise(divergence, active, unit, max_iterations)
     log_weights = np.clip(minimum.x * unit, -BOUND, BOUND)
     slope = minimum.jac / unit
-    # At a bound, a slope that points outwards is no sign of failure.
+    # At a bound, a slope that points outwards is no sign of failure. The margin allows for the rounding of x * unit.
     edge = BOUND - 1e-9
     is_at_bound = ((log_weights <= -edge) & (slope > 0)) | ((log_weights >= edge) & (slope < 0))
     steepest = float(np.abs(slope[~is_at_bound]).max(initial=0.0))
@@ -459,11 +464,11 @@ def fit_item_weights(
         )
     if p == n_items:
         # D does not depend on a common factor of all weights: fix it by a mean log weight of 0 under P_t0.
-        centre = reference @ log_weights[np.argsort(active)]  # in the order of items
+        centre = reference @ log_weights[np.argsort(active)]  # argsort: from the order of `active` to that of items
         log_weights = np.clip(log_weights - centre, -2 * BOUND, 2 * BOUND)
     weights[active] = np.exp(log_weights)
     counts["weights_at_a_bound"] = int(is_at_bound.sum())
-    return ItemWeights(weights, active, float(minimum.fun), before, counts)
+    return ItemWeights(weights, active, divergence=float(minimum.fun), divergence_before=before, details=counts)
 
 
 def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations: int) -> Any:
@@ -488,7 +493,12 @@ def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:
-    """Return numbers of users, pairs and items for the details of a fit."""
+    """Count users and pairs for the details of a fit, among them users with one item and pairs with new items.
+
+    Args:
+        now: profiles at t1.
+        reference: (n_items,) item probabilities P_t0.
+    """
     holders = now.n_holders()
     new = (reference == 0.0) & (holders > 0)
     return {

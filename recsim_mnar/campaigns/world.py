@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import CampaignsModel, User, check_weights, of_lists
+from recsim_mnar.campaigns.model import CampaignsModel, User, check_weights, values_at_lists
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
@@ -73,8 +73,8 @@ class Platform:
         everyone = np.arange(p.n_users)
         groups = uniforms(seed, Stream.USER, everyone, User.GROUP) * p.n_clusters
         self.cluster = np.minimum(groups.astype(np.int32), p.n_clusters - 1)
-        late = uniforms(seed, Stream.USER, everyone, User.LATE) < p.user_growth
-        self.arrival = np.where(late, uniforms(seed, Stream.USER, everyone, User.ARRIVAL) * p.n_days, 0.0)
+        arrives_late = uniforms(seed, Stream.USER, everyone, User.LATE) < p.user_growth
+        self.arrival = np.where(arrives_late, uniforms(seed, Stream.USER, everyone, User.ARRIVAL) * p.n_days, 0.0)
         activity, mean = _activities(seed, p.n_users, p.activity_power, p.activity_max)
         # State of the kernel that draws additions without a recommendation; see its description of ``people``.
         self._appetite = p.organic_items * activity / mean
@@ -82,21 +82,21 @@ class Platform:
         self._events = np.zeros(p.n_users, np.int64)
         self._proposals = np.zeros(p.n_users, np.int64)
         self._tables = tuple(np.cumsum(world.choice_weights(promotion), axis=1) for promotion in (False, True))
-        # All additions of all users, in arrays that grow, of which the first _n entries are used. Those of a user form
-        # a linked list: _last holds the user's latest addition, "before" each one's predecessor, -1 for none.
+        # All additions of all users, in arrays that grow, of which the first _n_additions entries are used. Those of a
+        # user form a linked list: _last holds the user's latest addition, "before" each one's predecessor, -1 for none.
         self._last = np.full(p.n_users, -1, np.int64)
         kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
         size = max(1024, (p.starting_items + 4) * p.n_users)
         self._additions: dict[str, NDArray[Any]] = {name: np.empty(size, kind) for name, kind in kinds.items()}
-        self._n = 0
+        self._n_additions = 0
         self._held = np.zeros(p.n_items, np.bool_)  # scratch of the kernels, all False between calls
         self.advance(0.0)
 
-    def _room(self, size: int) -> None:
-        """Enlarge the arrays of additions to this size, with their contents."""
+    def _enlarge_additions(self, size: int) -> None:
+        """Move the additions to arrays of a larger size; the kernels, which allocate nothing, ask for it."""
         for name, values in self._additions.items():
             larger = np.empty(size, values.dtype)
-            larger[: self._n] = values[: self._n]
+            larger[: self._n_additions] = values[: self._n_additions]
             self._additions[name] = larger
 
     # ------------------------------------------------------------------------------------------------------ simulation
@@ -124,12 +124,12 @@ class Platform:
         first = 0
         while first < p.n_users:
             with np.errstate(over="ignore"):
-                self._n, first = _campaigns_kernel.grow(
-                    streams, float(day), first, self._n, tuple(self._additions.values()), people, rules, self._tables,
-                    promotion, world.birth,
+                self._n_additions, first = _campaigns_kernel.grow(
+                    streams, float(day), first, self._n_additions, tuple(self._additions.values()), people, rules,
+                    self._tables, promotion, world.birth,
                 )  # fmt: skip
             if first < p.n_users:  # the kernel stopped because the arrays of additions are full
-                self._room(2 * len(self._additions["users"]))
+                self._enlarge_additions(2 * len(self._additions["users"]))
         self.day = float(day)
 
     def present(self) -> Ints:
@@ -228,8 +228,8 @@ class Platform:
         if propensities is None:
             propensities = np.where(shown_items >= 0, 1.0, np.nan)
         propensities = np.asarray(propensities, np.float64)
-        if self._n + shown_items.size > len(self._additions["users"]):
-            self._room(2 * len(self._additions["users"]) + shown_items.size)
+        if self._n_additions + shown_items.size > len(self._additions["users"]):
+            self._enlarge_additions(2 * len(self._additions["users"]) + shown_items.size)
         world = self.world
         p = world.params
         number = len(self.campaigns)
@@ -240,9 +240,9 @@ class Platform:
         accepted = np.empty(shown_items.shape, np.int8)
         added = np.empty(shown_items.shape)
         with np.errstate(over="ignore"):
-            self._n = _campaigns_kernel.respond(
-                np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown_items,
-                (world.logit_acceptance(number), world.same_bonus, p.acceptance_strength),
+            self._n_additions = _campaigns_kernel.respond(
+                np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n_additions, users,
+                shown_items, (world.logit_acceptance(number), world.same_bonus, p.acceptance_strength),
                 (log_stay, p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
                 tuple(self._additions.values()), (accepted, added),
             )  # fmt: skip
@@ -263,7 +263,12 @@ class Platform:
         return chosen
 
     def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
-        """Return lists (n, k) of -1 and propensities (n, k) of NaN, to be filled in."""
+        """Return empty lists for n users, which the kernels fill in; ``k`` is None for the world's ``list_length``.
+
+        Returns:
+            (n, k) items, all -1.
+            (n, k) propensities, all NaN.
+        """
         length = self.world.params.list_length
         if k is not None:
             length = int(k)
@@ -279,12 +284,12 @@ class Platform:
         item = lists[row, place].astype(np.int64)
         if (self.world.birth[item] > self.day).any():
             raise UserError(f"a list holds items that have not appeared by day {self.day:g}")
-        pairs = users[row] * self.world.n_items + item
+        pairs = users[row] * self.world.n_items + item  # one number per pair of user and item
         if len(np.unique(pairs)) < len(pairs):
             raise UserError("a list holds an item twice")
-        users_of_additions = self._additions["users"][: self._n].astype(np.int64)
-        held = users_of_additions * self.world.n_items + self._additions["items"][: self._n]
-        if np.isin(pairs, held).any():
+        users_of_additions = self._additions["users"][: self._n_additions].astype(np.int64)
+        held_pairs = users_of_additions * self.world.n_items + self._additions["items"][: self._n_additions]
+        if np.isin(pairs, held_pairs).any():
             raise UserError("a list holds an item that its user already has: leave those out")
 
     # ------------------------------------------------------------------------------------------------- observable data
@@ -296,17 +301,17 @@ class Platform:
         reward is 1 if the item was accepted and has been added. Further columns: ``campaign``, its number; ``place`` in
         the list; and ``added``, the day on which the item was added. They are -1, -1 and NaN if they do not apply.
         """
-        additions = {name: values[: self._n] for name, values in self._additions.items()}
+        additions = {name: values[: self._n_additions] for name, values in self._additions.items()}
         is_unaided = (additions["causes"] < 0) & (additions["times"] <= self.day)
         days = additions["times"][is_unaided]
         items = additions["items"][is_unaided]
-        parts = [_rows(additions["users"][is_unaided], days, schema.ORGANIC, item=items, added=days)]
+        parts = [_log_rows(additions["users"][is_unaided], days, schema.ORGANIC, item=items, added=days)]
         for campaign in self.campaigns:
             row, place = np.nonzero(campaign.lists >= 0)
             added = campaign.added[row, place]
             is_added = added <= self.day
             parts.append(
-                _rows(
+                _log_rows(
                     campaign.users[row], campaign.day, schema.BANDIT, action=campaign.lists[row, place],
                     propensity=campaign.propensities[row, place], reward=is_added, campaign=campaign.number,
                     place=place, added=np.where(is_added, added, np.nan),
@@ -320,8 +325,8 @@ class Platform:
 
     def holders(self) -> Ints:
         """Return the number (n_items,) of users who hold each item on the present day."""
-        is_added = self._additions["times"][: self._n] <= self.day
-        return np.bincount(self._additions["items"][: self._n][is_added], minlength=self.world.n_items)
+        is_added = self._additions["times"][: self._n_additions] <= self.day
+        return np.bincount(self._additions["items"][: self._n_additions][is_added], minlength=self.world.n_items)
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -345,7 +350,7 @@ class Platform:
             campaign: number of the campaign, from 0, on which acceptance depends by ``fatigue``.
         """
         users = self._recipients(users)
-        return float(of_lists(self.acceptance(users, campaign), lists).mean())
+        return float(values_at_lists(self.acceptance(users, campaign), lists).mean())
 
 
 _TYPES = {
@@ -354,9 +359,9 @@ _TYPES = {
 }  # fmt: skip
 
 
-def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray[Any]]:
+def _log_rows(user: Ints, time: Any, event: int, **columns_of_event: Any) -> dict[str, NDArray[Any]]:
     """Return all columns of log rows except ``step``; columns that are not given hold -1, or NaN if they are floats."""
-    values = {"user": user, "time": time, "event": event, **stated}
+    values = {"user": user, "time": time, "event": event, **columns_of_event}
     columns = {}
     for name, kind in _TYPES.items():
         null = np.nan if kind is np.float64 else -1
@@ -365,7 +370,7 @@ def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray
 
 
 def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
-    """Draw the users' activities from the distribution P(z) ~ z ** -power on 1 .. largest.
+    """Draw the users' activities z, with P(z) proportional to z ** -power on 1 .. largest.
 
     Returns:
         (U,) activities.
@@ -375,7 +380,9 @@ def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Fl
     weights = elementary.exp(-power * elementary.log(z))
     cumulative = np.cumsum(weights)
     draws = uniforms(seed, Stream.USER, np.arange(n_users), User.ACTIVITY) * cumulative[-1]
+    # Rounding may lead a draw up to the whole sum, past the last activity.
     place = np.minimum(np.searchsorted(cumulative, draws, side="right"), largest - 1)
+    # fsum rounds once only, so the mean is the same on every machine.
     return z[place], math.fsum(weights * z) / math.fsum(weights)
 
 

@@ -199,6 +199,7 @@ def log64(x):
     r = r * z
     half = 0.5 * f * f
     n = np.float64(exponent)
+    # n ln(2) + log(1 + f), smallest terms first, with ln(2) in two parts: the large terms would swallow their digits.
     return n * _LN2_HIGH - ((half - (s * (half + r) + n * _LN2_LOW)) - f)
 
 

@@ -102,7 +102,13 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    """Return shape, whether the order is Fortran's, and dtype from the header of an ``.npy`` file."""
+    """Read the header of an ``.npy`` file.
+
+    Returns:
+        Shape of the array.
+        True if the order of the entries is Fortran's.
+        Type of the entries.
+    """
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)

@@ -41,6 +41,7 @@ class _CheckedFile(IndexDataCacheFile):
             super().save(key, data)
 
     def _load_index(self) -> dict[Any, Any]:
+        """Return the names of data files by signature; {} if the index is damaged, or of other source or version."""
         try:
             version, stamp, overloads = pickle.loads(_checked(self._index_path))
         except (OSError, ValueError):
@@ -53,6 +54,7 @@ class _CheckedFile(IndexDataCacheFile):
         self._write(self._index_path, self._dump((self._version, self._source_stamp, overloads)))
 
     def _load_data(self, name: str) -> Any:
+        """Return the compiled code in a data file; raise OSError if it is damaged."""
         try:
             return pickle.loads(_checked(self._data_path(name)))
         except ValueError as error:
@@ -164,11 +166,12 @@ def _cache_dir(folder: str) -> str | None:
 def cache_folders() -> list[str]:
     """Return the cache folders of this package's kernels and of the agents'; an empty list if there is no cache."""
     package = str(Path(__file__).resolve().parents[1])
-    if (Path(package) / "agents").exists():
+    if (Path(package) / "agents").exists():  # installed
         agents = package
-    else:
+    else:  # a source tree, in which the agents stand next to the package
         agents = str(Path(package).parent / "agents")
-    return sorted({found for folder in (package, agents) if (found := _cache_dir(folder)) is not None})
+    caches = [_cache_dir(folder) for folder in (package, agents)]
+    return sorted({cache for cache in caches if cache is not None})
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -114,10 +114,10 @@ class _Pairs:
     def first_length(self, p: Vector) -> float:
         """Return the length of the first step to try along the direction ``p``.
 
-        It is 1, the Newton step. Without any pair the direction has an arbitrary length, so the step is at most 1 in
-        the sum of absolute changes.
+        It is 1, the quasi-Newton step. Without any pair the direction has an arbitrary length, so the step is at most 1
+        in the sum of absolute changes.
         """
-        if self.order:
+        if self.order:  # curvature pairs are stored
             return 1.0
         return min(1.0, 1.0 / float(np.abs(p).sum()))
 
@@ -195,7 +195,7 @@ def minimise(
         pairs.add(x, x_new, g, g_new)
         decrease = value - step.value
         value = step.value
-        x, x_new = x_new, x
+        x, x_new = x_new, x  # the buffers of the old point are free for the next one
         g, g_new = g_new, g
         converged = decrease <= value_tolerance * abs(value) or bool(_vectors_kernel.largest(g) <= bound)
     gradient = float(_vectors_kernel.largest(g))
@@ -240,7 +240,7 @@ def _search(
         return _Point(t, value, float(_vectors_kernel.dot(g_new, p)))
 
     low = origin
-    high = None
+    high = None  # no bracket yet
     previous = origin
     t = first
     for _ in range(_MOST_STEPS):
@@ -248,7 +248,7 @@ def _search(
         if not math.isfinite(here.value):  # no interpolation with an infinite value: halve the interval
             high = here
             t = 0.5 * (low.t + t)
-            if t < 1e-20:
+            if t < 1e-20:  # no finite value near x either
                 return None, n_evaluations
             continue
         if here.value > origin.value + _DECREASE * t * origin.slope or (here.value >= low.value and low is not origin):
@@ -270,7 +270,7 @@ def _search(
     if low is origin:
         return None, n_evaluations
     if here.t != low.t:
-        low = evaluate(low.t)  # the buffers hold a later step
+        low = evaluate(low.t)  # x_new and g_new hold the step evaluated last, which is another
     return low, n_evaluations
 
 

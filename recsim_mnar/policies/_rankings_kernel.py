@@ -641,6 +641,7 @@ def _add_two(counts, last, p, q, other_p, other_q):
         other_q: (nodes,) 1 - other_p; overwritten.
     """
     for t in range(p.size):
+        # Exactly one of the two has arrived; then neither, and both, in place of q and p.
         one = p[t] * other_q[t] + q[t] * other_p[t]
         q[t] *= other_q[t]
         p[t] *= other_p[t]

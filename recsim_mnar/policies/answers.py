@@ -18,7 +18,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.policies.base import Floats, Ints, Policy
 
-LOOKED_AT = 8
+N_SPOT_CHECKED = 8
 """Number of users whose whole distributions are checked if only the propensities of single actions are needed."""
 
 TOLERANCE = 1e-6
@@ -27,6 +27,9 @@ library's rounding may depend on the shape of the batch."""
 
 GRID = 512
 """Number of evenly spaced uniforms at which one user's actions are compared with the stated probabilities."""
+
+_EDGE_POINTS = 8
+"""Number of points of the grid that may fall on the wrong side of the edges between actions."""
 
 _TWICE = slice(None, None, GRID // 16)
 """Selects the 16 uniforms of the grid that are used a second time, to see whether acting changes the policy."""
@@ -45,7 +48,7 @@ class Rule(NamedTuple):
     Attributes:
         name: name of the rule in findings.
         fix: advice on how to repair a policy that breaks the rule.
-        finds: function that yields a sentence for each breach; it returns None if breaches raise an error instead.
+        finds: check, a function that yields a sentence per breach; it returns None if breaches raise an error instead.
     """
 
     name: str
@@ -82,7 +85,7 @@ def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -
     if not (isinstance(decisions, (tuple, list)) and len(decisions) == 2):
         _refuse(policy, f"act() must return (actions, propensities), got {type(decisions).__name__}")
     acted = np.asarray(decisions[0])
-    propensities = _numbers(policy, decisions[1], "the propensities that act() returned")
+    propensities = _as_floats(policy, decisions[1], "the propensities that act() returned")
     if acted.shape != (n,) or propensities.shape != (n,):
         _refuse(policy, f"act() must return two arrays of shape ({n},), got {acted.shape} and {propensities.shape}")
     if n and not np.issubdtype(acted.dtype, np.integer):
@@ -115,13 +118,13 @@ def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: 
     Raises:
         UserError: wrong shape, not numbers, a negative probability, or a sum other than 1.
     """
-    probability = _numbers(policy, distribution, "its probabilities")
+    probability = _as_floats(policy, distribution, "its probabilities")
     shape: tuple[int, ...] = (n_items,)
     if n is not None:
         shape = (n, n_items)
     if probability.shape != shape:
         got = f"shape {probability.shape}"
-        if distribution is None:
+        if distribution is None:  # NumPy made NaN of it
             got = "None"
         _refuse(policy, f"its probabilities must have shape {shape}, got {got}; the world has {n_items} items")
     if probability.size and probability.min() < 0.0:
@@ -138,7 +141,7 @@ def checked_propensities(policy: Policy, probabilities: Any, n: int) -> Floats:
     Raises:
         UserError: wrong shape, or not in [0, 1].
     """
-    propensities = _numbers(policy, probabilities, "the answers of propensity_of()")
+    propensities = _as_floats(policy, probabilities, "the answers of propensity_of()")
     if propensities.shape != (n,) or not np.all((propensities >= 0.0) & (propensities <= 1.0 + 1e-9)):
         _refuse(policy, f"propensity_of() must return numbers in [0, 1] of shape ({n},)")
     return np.minimum(propensities, 1.0)  # rounding may lead just beyond 1
@@ -150,18 +153,18 @@ def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Float
     Raises:
         UserError: wrong shape, or not numbers.
     """
-    numbers = _numbers(policy, scores, "the scores")
+    numbers = _as_floats(policy, scores, "the scores")
     if numbers.shape != shape:
         _refuse(policy, f"scores() must have shape {shape}, got {numbers.shape}")
     return np.array(numbers, order="C")
 
 
 def spot_check_probabilities(policy: Policy, users: Ints) -> None:
-    """Raise UserError if the distributions of the first :data:`LOOKED_AT` users are invalid.
+    """Raise UserError if the distributions of the first :data:`N_SPOT_CHECKED` users are invalid.
 
     For callers that use ``propensity_of`` only, for which many policies need not compute a whole distribution.
     """
-    few = users[:LOOKED_AT]
+    few = users[:N_SPOT_CHECKED]
     checked_distribution(policy, policy.probabilities(few), policy.n_items, n=len(few))
 
 
@@ -202,7 +205,7 @@ def call_readonly(policy: Any, method: str, call: Callable[..., Any], *arrays: N
         ) from error
 
 
-def _numbers(policy: Policy, values: Any, what: str) -> Floats:
+def _as_floats(policy: Policy, values: Any, what: str) -> Floats:
     """Return values as a float64 array; UserError with ``what`` as the subject if they are not numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
@@ -211,6 +214,7 @@ def _numbers(policy: Policy, values: Any, what: str) -> Floats:
 
 
 def _refuse(policy: Policy, why: str) -> NoReturn:
+    """Raise UserError about a policy."""
     raise UserError(f"policy {name_of(policy)!r}: {why}")
 
 
@@ -218,7 +222,7 @@ def _refuse(policy: Policy, why: str) -> NoReturn:
 
 
 def far(values: Any, reference: Any, tolerance: float) -> NDArray[np.bool_]:
-    """Return the mask of values that differ from the reference by more than a tolerance.
+    """Return a mask of the values that differ from the reference by more than a tolerance.
 
     The tolerance is absolute up to a reference of size 1 and relative beyond. Equal infinities do not differ.
     """
@@ -229,7 +233,7 @@ def far(values: Any, reference: Any, tolerance: float) -> NDArray[np.bool_]:
     return np.asarray(~(near | (values == reference)))
 
 
-def _agreement(
+def _find_contradictions(
     who: Callable[[int], str], actions: Ints, stated: Floats, method: str, recomputed: Floats, tolerance: float
 ) -> Iterator[str]:
     """Yield a sentence for each action to which ``act`` and another method give different probabilities.
@@ -249,7 +253,7 @@ def _agreement(
         )
 
 
-def _repetition(who: Callable[[int], str], uniforms: Floats, first: Ints, second: Ints) -> Iterator[str]:
+def _find_changed_actions(who: Callable[[int], str], uniforms: Floats, first: Ints, second: Ints) -> Iterator[str]:
     """Yield a sentence for each decision that two calls with the same state and uniform take differently.
 
     Args:
@@ -265,7 +269,9 @@ def _repetition(who: Callable[[int], str], uniforms: Floats, first: Ints, second
         )
 
 
-def _frequency(who: str, count: Floats, probability: Floats, excess: Callable[[Floats], Floats]) -> Iterator[str]:
+def _find_wrong_frequency(
+    who: str, count: Floats, probability: Floats, excess: Callable[[Floats], Floats]
+) -> Iterator[str]:
     """Yield a sentence for the action whose frequency deviates most from its stated probability, if any does.
 
     Args:
@@ -289,14 +295,16 @@ AGREEMENT = Rule(
     "propensities_agree",
     "return the probability, over the uniform alone, of the action drawn, whatever else the call holds, and leave the "
     "state to observe() and learn()",
-    _agreement,
+    _find_contradictions,
 )
 REPETITION = Rule(
     "acting_changes_nothing",
     "let the uniform be its only randomness, and change the state in observe() and learn() alone",
-    _repetition,
+    _find_changed_actions,
 )
-FREQUENCY = Rule("frequencies_follow", "draw from the distribution that is stated, by the uniform", _frequency)
+FREQUENCY = Rule(
+    "frequencies_follow", "draw from the distribution that is stated, by the uniform", _find_wrong_frequency
+)
 
 
 class Acting:
@@ -339,7 +347,7 @@ class Acting:
             self._grid_due = False
         actions, propensities = self._act(users, uniforms)
         if self._calls == self._next_propensity_check:
-            self._next_propensity_check = max(1, 4 * self._calls)
+            self._next_propensity_check = max(1, 4 * self._calls)  # rarer and rarer, as each costs as much as a call
             if self._has_propensities and len(users):
                 self._check_propensities(users, actions, propensities)
         self._calls += 1
@@ -357,8 +365,8 @@ class Acting:
         noticed. The call's number shifts the selection, so that different calls check different users.
         """
         n = len(users)
-        step = max(1, n // LOOKED_AT)
-        few = np.arange(self._calls % step, n, step)[: min(LOOKED_AT, (n + 1) // 2)]
+        step = max(1, n // N_SPOT_CHECKED)
+        few = np.arange(self._calls % step, n, step)[: min(N_SPOT_CHECKED, (n + 1) // 2)]
         recomputed = call_propensity_of(self.policy, users[few], actions[few])
 
         def who(j: int) -> str:
@@ -379,19 +387,27 @@ class Acting:
         repeated, _ = self._act_at(user, uniforms[_TWICE])
         self._check(REPETITION, lambda j: who, uniforms[_TWICE], actions[_TWICE], repeated)
         self._check(AGREEMENT, lambda j: who, actions, stated, "probabilities", probability[actions], TOLERANCE)
-        # A few grid points may also fall on the wrong side of the edges between actions, however small the probability.
-        allowed = _DEVIATIONS * np.sqrt(probability * (1.0 - probability) / GRID) + LOOKED_AT / GRID
+        # The second term allows for edges between actions, however small the probability.
+        allowed = _DEVIATIONS * np.sqrt(probability * (1.0 - probability) / GRID) + _EDGE_POINTS / GRID
         count = np.bincount(actions, minlength=self.n_items)
         self._check(FREQUENCY, who, count, probability, lambda frequency: np.abs(frequency - probability) - allowed)
 
     def _act_at(self, user: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Return one user's actions and propensities at several uniforms, by one call if the policy allows it."""
+        """Call ``act`` for one user at several uniforms (n,), in one call if the policy allows it.
+
+        Returns:
+            actions: (n,) int32.
+            propensities: (n,) float64.
+        """
         if self.policy.batches_decisions:
             return self._act(np.repeat(user, len(uniforms)), uniforms)
+        # Copies: `_act` makes its arrays read-only.
         decisions = [self._act(user.copy(), uniforms[j : j + 1].copy()) for j in range(len(uniforms))]
-        return np.concatenate([a for a, _ in decisions]), np.concatenate([p for _, p in decisions])
+        actions, propensities = zip(*decisions, strict=True)
+        return np.concatenate(actions), np.concatenate(propensities)
 
     def _check(self, rule: Rule, *arguments: Any) -> None:
         """Raise UserError with the first breach that a rule finds in its arguments."""
-        for why in rule.finds(*arguments) or ():
-            _refuse(self.policy, f"{why}: {rule.fix}")
+        breaches = rule.finds(*arguments) or ()
+        for breach in breaches:
+            _refuse(self.policy, f"{breach}: {rule.fix}")

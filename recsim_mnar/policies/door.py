@@ -52,8 +52,9 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
     if isinstance(policy, Policy):
         if not hasattr(policy, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
-        if misfit("learn", policy.learn, Policy.learn) is None:
+        if explain_misfit("learn", policy.learn, Policy.learn) is None:
             return policy
+        # A subclass whose ``learn`` may omit the propensities.
         return AdaptedPolicy(policy, who)
     _refuse_class(policy, who)
     if isinstance(policy, str):
@@ -71,7 +72,7 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
     return AdaptedPolicy(policy, who)
 
 
-_OF_FUNCTIONS = ": recsim_mnar.FeaturePolicy(n_items, scores=f) makes a policy of a function of observations"
+_HINT_ON_FUNCTIONS = ": recsim_mnar.FeaturePolicy(n_items, scores=f) makes a policy of a function of observations"
 """Hint that ends an error message about a function handed in as an agent."""
 
 
@@ -92,8 +93,8 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
     if not callable(getattr(learner, "fit", None)):
         if role_of(learner) == "policy":
             return ReadyLearner(learner, name)
-        raise UserError(f"{who} has no method fit(log, *, n_items, seed), and is no policy either{_OF_FUNCTIONS}")
-    fitting("fit", learner.fit, who, Learner.fit)
+        raise UserError(f"{who} has no method fit(log, *, n_items, seed), and is no policy either{_HINT_ON_FUNCTIONS}")
+    adapted_method("fit", learner.fit, who, Learner.fit)
     return AdaptedLearner(learner)
 
 
@@ -136,15 +137,15 @@ class ReadyLearner(Learner):
 
 
 def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
-    """Fit a learner on a log and return the policy, adapted by :func:`of_fit`.
+    """Fit a learner on a log and return the policy, adapted by :func:`policy_of_fit`.
 
     Raises:
         UserError: ``fit`` fails, or does not return a policy.
     """
-    return of_fit(learner.name, as_learner(learner).fit(log, n_items=n_items, seed=seed))
+    return policy_of_fit(learner.name, as_learner(learner).fit(log, n_items=n_items, seed=seed))
 
 
-def of_fit(name: str, policy: Any) -> Policy:
+def policy_of_fit(name: str, policy: Any) -> Policy:
     """Return the return value of an agent's ``fit`` as a :class:`Policy`.
 
     A ranking policy is returned unchanged: :func:`as_ranking_policy` adapts it where slates are shown.
@@ -201,7 +202,7 @@ def declared_learning(thing: Any) -> Any:
     A class that overrides ``learn`` without ``learns`` declares nothing: the inherited ``learns`` describes the
     inherited ``learn``.
     """
-    if "learns" not in getattr(thing, "__dict__", {}):
+    if "learns" not in getattr(thing, "__dict__", {}):  # not set on the object itself
         for owner in type(thing).__mro__:  # from the object's class up to its bases
             if "learns" in vars(owner):
                 break
@@ -386,14 +387,17 @@ class AdaptedPolicy(Policy):
 
     def __init__(self, own: Any, who: str, methods: Sequence[str] = _METHODS, n_items: int | None = None) -> None:
         self._who = who
-        self.name = _typed(own, "name", name_of(own), str, "a text", who)
+        self.name = _checked_attribute(own, "name", default=name_of(own), kind=str, words="a text", who=who)
         if n_items is None and not hasattr(own, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
         if n_items is None:
             n_items = own.n_items
         self.n_items = whole_number(n_items, f"{who}: n_items", 1)
         for flag, default in _FLAGS.items():
-            setattr(self, flag, bool(_typed(own, flag, default, (bool, np.bool_), "True or False", who)))
+            value = _checked_attribute(
+                own, flag, default=default, kind=(bool, np.bool_), words="True or False", who=who
+            )
+            setattr(self, flag, bool(value))
         self._offered = frozenset(name for name in methods if getattr(own, name, None) is not None)
         self._bind(own)
         self.learns = declared_learning(own)
@@ -407,7 +411,7 @@ class AdaptedPolicy(Policy):
         """
         self.own = own
         for name in self._offered:
-            setattr(self, name, fitting(name, getattr(own, name, None), self._who))
+            setattr(self, name, adapted_method(name, getattr(own, name, None), self._who))
 
     def defines(self, method: str) -> bool:
         """Implement :meth:`Policy.defines`."""
@@ -435,7 +439,7 @@ class AdaptedPolicy(Policy):
         return twin
 
     def describe(self) -> Mapping[str, Any]:
-        """Implement :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`: the description by the user's object, if it has one, and the name."""
         description = {}
         if getattr(self.own, "describe", None) is not None:
             description = self.own.describe()
@@ -475,7 +479,7 @@ class AdaptedLearner(LearnerWrapper):
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`Learner.fit`."""
-        return of_fit(self.name, self.inner.fit(log, n_items=n_items, seed=seed))
+        return policy_of_fit(self.name, self.inner.fit(log, n_items=n_items, seed=seed))
 
 
 def unwrapped(learner: Learner) -> Any:
@@ -505,7 +509,7 @@ def is_softened(learner: Learner) -> bool:
 # -------------------------------------------------------------------------------------------------- what can be called
 
 
-def misfit(name: str, own: Any, interface: Any) -> str | None:
+def explain_misfit(name: str, own: Any, interface: Any) -> str | None:
     """Explain why a user's method cannot be called with the interface's arguments; None if it can.
 
     Args:
@@ -552,7 +556,7 @@ def role_of(thing: Any) -> str | None:
     return None
 
 
-def fitting(name: str, method: Any, who: str, interface: Any = None) -> Any:
+def adapted_method(name: str, method: Any, who: str, interface: Any = None) -> Any:
     """Return a user's method, wrapped if necessary so that it takes the arguments of the interface's method.
 
     A ``learn`` without the argument ``propensities`` is wrapped; every other method is returned unchanged.
@@ -568,8 +572,9 @@ def fitting(name: str, method: Any, who: str, interface: Any = None) -> Any:
     """
     if interface is None:
         interface = getattr(Policy, name)
-    problem = misfit(name, method, interface)
-    if problem and name == "learn" and binds(method, range(3), {}):  # users, actions, rewards
+    problem = explain_misfit(name, method, interface)
+    three_arguments = range(3)  # users, actions and rewards; only their number matters
+    if problem and name == "learn" and binds(method, three_arguments, {}):
         return functools.partial(_without_propensities, method)
     if problem:
         raise UserError(f"{who}: {problem}")
@@ -587,7 +592,7 @@ def _refuse_class(thing: Any, who: str) -> None:
         raise UserError(f"{who} is the class {thing.__name__}: give an object of it")
 
 
-def _typed(own: Any, attribute: str, default: Any, kind: Any, words: str, who: str) -> Any:
+def _checked_attribute(own: Any, attribute: str, *, default: Any, kind: Any, words: str, who: str) -> Any:
     """Return an attribute of a user's object, or ``default`` if it is missing.
 
     Args:

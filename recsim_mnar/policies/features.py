@@ -93,14 +93,14 @@ class FeaturePolicy(StatefulPolicy):
         self.n_items = whole_number(n_items, "n_items", 1)
         self.rule, has_user_features = observation_of(observation, user_features=user_features)
         self._user_features: UserFeatures | None = None
-        self._n_known = 0  # number of columns of the user features
+        self._n_user_features = 0  # number of columns of the user features
         if has_user_features:
             self._user_features = checked_features(user_features, observation)
             shape = np.shape(self._user_features(np.zeros(1, np.int64)))  # called for one user to learn the width
             if len(shape) != 2 or shape[0] != 1:
                 raise UserError(f"user_features of one user must have shape (1, width), got {shape}")
-            self._n_known = shape[1]
-        self.width = self.rule.width(self.n_items) + self._n_known
+            self._n_user_features = shape[1]
+        self.width = self.rule.width(self.n_items) + self._n_user_features
         if rows is not None:
             rows = whole_number(rows, "rows", 1)
         self.rows = rows
@@ -111,6 +111,7 @@ class FeaturePolicy(StatefulPolicy):
             if type(self) is FeaturePolicy:
                 self.name = "features"
         scorers = [function for function in (scores, self.written) if function is not None]
+        # Exactly one definition: scores or distribution, as an argument or as a method of a derived class.
         n_ways = len(scorers) + (distribution is not None)
         n_ways += type(self).distribution is not FeaturePolicy.distribution
         if n_ways != 1:
@@ -125,7 +126,7 @@ class FeaturePolicy(StatefulPolicy):
         self._start()
 
     def distribution(self, x: Matrix) -> Any:
-        """Return (n, n_items) probabilities for features (n, width); a derived class may define it, see the class."""
+        """Return (n, n_items) probabilities for features (n, width); a derived class defines this or ``scores``."""
         raise NotImplementedError
 
     # ------------------------------------------------------------------------------------------------------ user states
@@ -139,8 +140,8 @@ class FeaturePolicy(StatefulPolicy):
     def _entries(self) -> dict[str, Entry]:
         """Return the declarations of the arrays above; implements :meth:`StatefulPolicy._entries`."""
         return {
-            "_x": Entry(np.float32, 0.0, (self.width - self._n_known,)),
-            "_fixed_x": Entry(np.float32, 0.0, (self._n_known,)),
+            "_x": Entry(np.float32, 0.0, (self.width - self._n_user_features,)),
+            "_fixed_x": Entry(np.float32, 0.0, (self._n_user_features,)),
             "_outputs": Entry(np.float64, None, (self.n_items,)),
             "_is_cached": Entry(np.bool_, False),
         }
@@ -151,9 +152,9 @@ class FeaturePolicy(StatefulPolicy):
         Raises:
             UserError: a user has not begun.
         """
-        return self._rows_of(self._slots.find(users))
+        return self._features_of_slots(self._slots.find(users))
 
-    def _rows_of(self, slots: Indices) -> Matrix:
+    def _features_of_slots(self, slots: Indices) -> Matrix:
         """Return the features (n, width) of the users in these slots."""
         if self._user_features is None:
             return self._x[slots]
@@ -165,7 +166,7 @@ class FeaturePolicy(StatefulPolicy):
         event_space = self.rule.space(self.n_items)
         if self._user_features is None:
             return event_space
-        return joined_space(event_space, self._n_known)
+        return joined_space(event_space, self._n_user_features)
 
     def forget_answers(self) -> None:
         """Drop all cached scores or probabilities; call it whenever the function changes, for example by training."""
@@ -178,9 +179,9 @@ class FeaturePolicy(StatefulPolicy):
             self._fixed_x[self._slots.find(users)] = self._user_features(np.asarray(users))
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """Implement :meth:`Policy.observe`."""
+        """Add views to the users' features, and drop their cached results; implements :meth:`Policy.observe`."""
         slots = self._slots_of(users, items)
-        if self.width == self._n_known:  # there are no features of events
+        if self.width == self._n_user_features:  # there are no features of events
             return
         self.rule.observe(self._x, slots, items)
         self._is_cached[slots] = False
@@ -206,7 +207,7 @@ class FeaturePolicy(StatefulPolicy):
         return self._slots.find(users)
 
     def describe(self) -> Mapping[str, Any]:
-        """Implement :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`: the name, and the definition of the features."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
         suffix = ""
@@ -234,7 +235,7 @@ class FeaturePolicy(StatefulPolicy):
         """Implement :meth:`Policy.act`: take the first item a with uniform < p_0 + ... + p_a."""
         actions = np.empty(len(users), np.int64)
         propensities = np.empty(len(users))
-        for part, probabilities in self._parts(users):
+        for part, probabilities in self._probability_parts(users):
             edges = np.cumsum(probabilities, axis=1)
             # Rounding may leave the last sum below 1. A uniform beyond it takes the last item of positive probability.
             last_possible = self.n_items - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=1)
@@ -245,12 +246,17 @@ class FeaturePolicy(StatefulPolicy):
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
-        for part, probabilities in self._parts(users):
+        for part, probabilities in self._probability_parts(users):
             out[part] = probabilities[np.arange(len(probabilities)), actions[part]]
         return out
 
-    def _parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
-        """Yield slices of the users with their probabilities (m, n_items), at most :data:`_CELLS` numbers at a time."""
+    def _probability_parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
+        """Yield the users' probabilities in parts of at most :data:`_CELLS` numbers, so that memory is bounded.
+
+        Yields:
+            part: slice of the users.
+            probabilities: (m, n_items) probabilities of these users.
+        """
         slots = self._cached_slots(users)
         step = max(1, _CELLS // self.n_items)
         for begin in range(0, len(slots), step):
@@ -264,11 +270,11 @@ class FeaturePolicy(StatefulPolicy):
         slots = self._slots.find(users)
         missing = np.unique(slots[~self._is_cached[slots]])
         if len(missing):
-            self._outputs[missing] = self._ask(self._rows_of(missing))
+            self._outputs[missing] = self._call_function(self._features_of_slots(missing))
             self._is_cached[missing] = True
         return slots
 
-    def _ask(self, x: Matrix) -> Floats:
+    def _call_function(self, x: Matrix) -> Floats:
         """Call the user's function on features (n, width); return checked scores or probabilities (n, n_items)."""
         if self._has_scores:
             function = self._given_scores or self.written.__get__(self)
@@ -276,12 +282,13 @@ class FeaturePolicy(StatefulPolicy):
             function = self._given_distribution or self.distribution
         n = len(x)
         if self.rows is None:
-            return self._checked(function(x), n)
-        padded = np.concatenate([x, np.zeros((-n % self.rows, x.shape[1]), x.dtype)])
+            return self._checked_result(function(x), n)
+        n_padding = -n % self.rows  # rows up to the next multiple
+        padded = np.concatenate([x, np.zeros((n_padding, x.shape[1]), x.dtype)])
         batches = np.split(padded, len(padded) // self.rows)
-        return np.concatenate([self._checked(function(batch), self.rows) for batch in batches])[:n]
+        return np.concatenate([self._checked_result(function(batch), self.rows) for batch in batches])[:n]
 
-    def _checked(self, answer: Any, n: int) -> Floats:
+    def _checked_result(self, answer: Any, n: int) -> Floats:
         """Check the function's return value for n rows; return scores, or probabilities scaled to sum to 1 exactly."""
         if self._has_scores:
             scores = checked_scores(self, answer, (n, self.n_items))

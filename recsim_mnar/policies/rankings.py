@@ -133,7 +133,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         """
         rankings = np.empty((len(users), self.slate_size), np.int32)
         for j in range(self.slate_size):
-            probability = self._next(users, rankings[:, :j])
+            probability = self._checked_conditional(users, rankings[:, :j])
             sums = probability.cumsum(axis=1)
             item = (sums <= uniforms[:, j + 1, None] * sums[:, -1:]).sum(axis=1)
             # Rounding may lead past the last item of positive probability: never beyond it.
@@ -154,11 +154,13 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         rankings = checked_rankings(self, rankings, len(users))
         conditional = np.empty(rankings.shape)
         for j in range(self.slate_size):
-            probability = self._next(users, rankings[:, :j])
+            probability = self._checked_conditional(users, rankings[:, :j])
             conditional[:, j] = probability[np.arange(len(users)), rankings[:, j]]
         marginal = np.array([self._marginals(users[i : i + 1], rankings[i]) for i in range(len(users))])
         slate = conditional.prod(axis=1)
-        return Propensities(marginal.reshape(rankings.shape), conditional, slate, self._sets(users, rankings))
+        return Propensities(
+            marginal.reshape(rankings.shape), conditional, slate, self._set_probabilities(users, rankings)
+        )
 
     def fresh(self) -> RankingPolicy:
         """Return a copy of the policy that holds no users, by default a deep copy."""
@@ -171,7 +173,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
             kind = "plackett-luce"
         return {**self.policy.describe(), "name": self.name, "ranking": kind, "slate_size": self.slate_size}
 
-    def _next(self, users: Ints, above: Ints) -> Floats:
+    def _checked_conditional(self, users: Ints, above: Ints) -> Floats:
         """Return the checked return value of ``conditional``, (n, n_items)."""
         conditional = call_readonly(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
         return checked_conditional(self, conditional, above)
@@ -181,17 +183,20 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         size = max(1, _ENTRIES // self.n_items)
         return [slice(begin, begin + size) for begin in range(0, n, size)]
 
-    def _step(self, user: Ints, above: Ints) -> Floats:
+    def _conditional_of_user(self, user: Ints, above: Ints) -> Floats:
         """Return ``conditional`` of one user for each of m sequences of items above, (m, n_items).
 
         Args:
             user: (1,) id.
             above: (m, j) items.
         """
-        parts = [self._next(np.repeat(user, len(above[piece])), above[piece]) for piece in self._pieces(len(above))]
+        parts = [
+            self._checked_conditional(np.repeat(user, len(above[piece])), above[piece])
+            for piece in self._pieces(len(above))
+        ]
         return np.concatenate(parts)
 
-    def _sets(self, users: Ints, rankings: Ints) -> Floats:
+    def _set_probabilities(self, users: Ints, rankings: Ints) -> Floats:
         """Return the probability of each ranking's set of items in any order, (n,).
 
         Raises:
@@ -207,9 +212,9 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
             _refuse(self, why)
         if self.set_suffices and 1 << k > MOST_SUBSETS:
             _refuse(self, f"the probability of a set of {k} items would take 2^{k} subsets: define propensities_of()")
-        return np.array([self._set(users[i : i + 1], rankings[i]) for i in range(len(users))], np.float64)
+        return np.array([self._set_probability(users[i : i + 1], rankings[i]) for i in range(len(users))], np.float64)
 
-    def _set(self, user: Ints, items: Ints) -> float:
+    def _set_probability(self, user: Ints, items: Ints) -> float:
         """Return the probability that one user's ranking has these items in any order.
 
         The recursion runs over the positions. It keeps the probability of every prefix, a tuple of places in ``items``,
@@ -224,7 +229,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         prefix_probability = np.ones(1)
         for _ in range(k):
             above = np.array(prefixes, np.int64).reshape(len(prefixes), -1)
-            steps = self._step(user, items[above])[:, items]
+            steps = self._conditional_of_user(user, items[above])[:, items]
             longer: dict[tuple[int, ...], float] = {}
             for prefix, probability, step in zip(prefixes, prefix_probability.tolist(), steps.tolist(), strict=True):
                 for i in range(k):
@@ -256,12 +261,12 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
             uniforms = ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k)
             drawn = self.rank(np.repeat(user, SAMPLED), uniforms)
             for j in range(k):
-                mean[j] = self._step(user, drawn[:, :j])[:, ranking[j]].mean()
+                mean[j] = self._conditional_of_user(user, drawn[:, :j])[:, ranking[j]].mean()
             return mean
         above = np.empty((1, 0), np.int64)
         prefix_probability = np.ones(1)
         for j in range(k):
-            steps = self._step(user, above)
+            steps = self._conditional_of_user(user, above)
             mean[j] = prefix_probability @ steps[:, ranking[j]]
             if j < k - 1:
                 prefix, item = np.nonzero(steps)
@@ -307,36 +312,38 @@ class PlackettLuce(RankingPolicy):
         return twin
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """Implement :meth:`RankingPolicy.conditional`."""
+        """Implement :meth:`RankingPolicy.conditional`: the two branches, weighted by their posterior probabilities."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        above = _items(above)
+        above = _as_kernel_rankings(above)
         out = np.empty((len(users), self.n_items))
         is_taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             kernel.fill_next(*self._weights(users[piece]), above[piece], is_taken, out[piece])
         if self._p_random > 0.0:
             n_left = float(self.n_items - above.shape[1])
+            # Given the items above, each of the two branches has its posterior probability.
             p_random = self._branch_posterior(self._prefix_conditionals(users, above))[:, -1:]
             out = p_random / n_left + (1.0 - p_random) * out
             out[np.arange(len(users))[:, None], above] = 0.0
         return out
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """Implement :meth:`RankingPolicy.rank`."""
+        """Implement :meth:`RankingPolicy.rank`: column 0 of the uniforms selects the branch of random rankings."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = np.require(uniforms, np.float64, ["C", "W"])
         rankings = np.empty((len(users), self.slate_size), np.int32)
         is_taken = np.zeros(self.n_items, np.int8)
-        sums = np.empty(-(-self.n_items // 64))  # working space: sums of blocks of 64 weights
+        n_blocks = -(-self.n_items // 64)  # rounded up
+        sums = np.empty(n_blocks)  # working space: sums of blocks of 64 weights
         for piece in self._pieces(len(users)):
             weights, scores, rows = self._weights(users[piece])
             kernel.draw(weights, scores, rows, uniforms[piece], self._p_random, is_taken, sums, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Implement :meth:`RankingPolicy.propensities_of`."""
+        """Implement :meth:`RankingPolicy.propensities_of`: a mixture of the inner policy's and of random rankings."""
         rankings = checked_rankings(self, rankings, len(users))
         k = self.slate_size
         p = self._p_random
@@ -350,6 +357,7 @@ class PlackettLuce(RankingPolicy):
                 )
         slate = conditional.prod(axis=1)
         if p > 0.0:
+            # Given the items above a position, the branches are weighted by their posterior probabilities.
             p_before = self._branch_posterior(conditional)[:, :-1]
             random = random_ranking(self.n_items, k)
             conditional = p_before * random.conditional + (1.0 - p_before) * conditional
@@ -382,7 +390,7 @@ class PlackettLuce(RankingPolicy):
             weights = np.array(checked_distribution(inner, inner.probabilities(users), n, n=len(users)), order="C")
         scores = weights
         if len(users) and int(np.count_nonzero(weights, axis=1).min()) < self.slate_size:
-            scores = _scores(inner, users)
+            scores = _checked_scores_of(inner, users)
         return weights, scores, np.arange(len(users))
 
     def _fill_inner_propensities(
@@ -401,7 +409,7 @@ class PlackettLuce(RankingPolicy):
 
         k = self.slate_size
         n = self.n_items
-        rule = _rule(k)
+        rule = _quadrature_rule(k)
         n_nodes = rule.roots.size
         weights, scores, rows = self._weights(users)
         kernel.price(
@@ -426,7 +434,7 @@ class PlackettLuce(RankingPolicy):
         # The kernel leaves a sentinel for marginals that need an integral, which costs far more than all else.
         needs_integral = marginals == kernel.INTEGRAL
         if needs_integral.any() and weights is scores and has_fixed_distribution(self._inner):
-            table = self._table(weights[0])
+            table = self._fixed_position_table(weights[0])
             marginals[needs_integral] = table[rankings, np.arange(k)][needs_integral]
         elif needs_integral.any():
             kernel.fill_marginals(
@@ -443,11 +451,15 @@ class PlackettLuce(RankingPolicy):
                 marginals,
             )
 
-    def _table(self, weights: Floats) -> Floats:
+    def _fixed_position_table(self, weights: Floats) -> Floats:
         """Return marginals (n_items, slate_size) of every item at every position, cached for equal weights."""
-        if self._cached_table is None or not np.array_equal(self._cached_table[0], weights):
-            self._cached_table = weights, position_table(weights, self.slate_size)
-        return self._cached_table[1]
+        if self._cached_table is not None:
+            cached_weights, table = self._cached_table
+            if np.array_equal(cached_weights, weights):
+                return table
+        table = position_table(weights, self.slate_size)
+        self._cached_table = weights, table
+        return table
 
     def _prefix_conditionals(self, users: Ints, above: Rankings) -> Floats:
         """Return the inner policy's conditional probability of each item in ``above``, (n, j) like it."""
@@ -459,7 +471,9 @@ class PlackettLuce(RankingPolicy):
         for piece in self._pieces(len(users)):
             weights, scores, rows = self._weights(users[piece])
             for j in range(above.shape[1]):
-                kernel.fill_next(weights, scores, rows, _items(above[piece, :j]), is_taken, all_items[piece])
+                kernel.fill_next(
+                    weights, scores, rows, _as_kernel_rankings(above[piece, :j]), is_taken, all_items[piece]
+                )
                 out[piece, j] = all_items[piece][np.arange(len(rows)), above[piece, j]]
         return out
 
@@ -512,14 +526,14 @@ class ExploringTopK(RankingPolicy):
         return {**super().describe(), "ranking": "exploring-top-k", "epsilon": self.epsilon}
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """Implement :meth:`RankingPolicy.conditional`."""
+        """Implement :meth:`RankingPolicy.conditional`: epsilon is shared equally, the rest among the best items."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        above = _items(above)
+        above = _as_kernel_rankings(above)
         n = self.n_items
         out = np.empty((len(users), n))
         for piece in self._pieces(len(users)):
-            scores = _scores(self.policy, users[piece])
+            scores = _checked_scores_of(self.policy, users[piece])
             rows = np.arange(len(scores))
             # Items of weight zero are ranked by score only.
             no_weights = np.zeros_like(scores)
@@ -529,21 +543,21 @@ class ExploringTopK(RankingPolicy):
         return out
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """Implement :meth:`RankingPolicy.rank`."""
+        """Implement :meth:`RankingPolicy.rank`: one uniform decides if a position explores, and selects the item."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = np.require(uniforms, np.float64, ["C", "W"])
         n = self.n_items
         rankings = np.empty((len(users), self.slate_size), np.int32)
         for piece in self._pieces(len(users)):
-            scores = _scores(self.policy, users[piece])
+            scores = _checked_scores_of(self.policy, users[piece])
             is_taken = np.zeros(n, np.int8)
             no_weights = np.zeros(n)  # items of weight zero are ranked by score only
             kernel.draw_exploring(no_weights, scores, uniforms[piece], self.epsilon, is_taken, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Implement :meth:`RankingPolicy.propensities_of`."""
+        """Implement :meth:`RankingPolicy.propensities_of`: marginals depend on an item's rank by score only."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         rankings = checked_rankings(self, rankings, len(users))
@@ -553,7 +567,7 @@ class ExploringTopK(RankingPolicy):
         sets = np.empty(len(users))
         table = _exploring_table(self.n_items, k, self.epsilon).copy()  # the cached one is shared by all policies
         for piece in self._pieces(len(users)):
-            scores = _scores(self.policy, users[piece])
+            scores = _checked_scores_of(self.policy, users[piece])
             kernel.price_exploring(
                 scores,
                 rankings[piece],
@@ -652,7 +666,7 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
     twice = ordered[:, 1:] == ordered[:, :-1]
     if twice.any():
         _refuse(policy, f"item {ordered[:, 1:][twice][0]} stands in a ranking twice: each item at most once")
-    return _items(array)
+    return _as_kernel_rankings(array)
 
 
 def drawn_rankings(policy: RankingPolicy, users: Ints, uniforms: Floats) -> Rankings:
@@ -680,7 +694,7 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
     answer = call_readonly(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
     if not isinstance(answer, tuple) or len(answer) != 4:
         _refuse(policy, "propensities_of() must return Propensities(marginal, conditional, slate, set)")
-    shapes = [(len(users), policy.slate_size)] * 2 + [(len(users),)] * 2
+    shapes = [(len(users), policy.slate_size)] * 2 + [(len(users),)] * 2  # in the order of the fields
     for name, part, shape in zip(Propensities._fields, answer, shapes, strict=True):
         numbers = np.asarray(part)
         if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.number):
@@ -691,7 +705,7 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
     product = propensities.conditional.prod(axis=1)
     slate = propensities.slate
     refuse_first(
-        np.abs(product - slate) > 1e-6 * slate + 1e-300,
+        np.abs(product - slate) > 1e-6 * slate + 1e-300,  # a relative error, or both are 0 or subnormal
         lambda i: (
             f"ranking {policy.name!r}: propensities_of() says {slate[i]:.6g} for a slate, the product of its "
             f"conditionals is {product[i]:.6g}"
@@ -731,15 +745,16 @@ def checked_conditional(policy: RankingPolicy, answer: Any, above: Ints) -> Floa
 
 
 def _refuse(policy: RankingPolicy, why: str) -> NoReturn:
+    """Raise UserError about a ranking policy."""
     raise UserError(f"ranking {policy.name!r}: {why}")
 
 
-def _items(rankings: Any) -> Rankings:
+def _as_kernel_rankings(rankings: Any) -> Rankings:
     """Return rankings as a contiguous, writeable int32 array, the one type for which kernels are compiled."""
     return np.require(rankings, np.int32, ["C", "W"])
 
 
-def _scores(policy: Policy, users: Ints) -> Floats:
+def _checked_scores_of(policy: Policy, users: Ints) -> Floats:
     """Return a policy's scores (n, n_items); UserError if one is NaN, for NaN has no rank."""
     scores = checked_scores(policy, policy.scores(users), (len(users), policy.n_items))
     if np.isnan(scores).any():
@@ -750,7 +765,7 @@ def _scores(policy: Policy, users: Ints) -> Floats:
 # ----------------------------------------------------------------------------------------------- tables of the kernels
 
 
-class _Rule(NamedTuple):
+class _QuadratureRule(NamedTuple):
     """Nodes of the trapezoidal rule over the logarithm of time, for rankings of k items.
 
     The nodes are the times x = 2^(o + s/m), in octaves o with m steps s each.
@@ -760,7 +775,8 @@ class _Rule(NamedTuple):
         lowest: first octave of the integral for a set's probability.
         waits: (octaves, m) step width times x exp(-x) at the nodes of that integral, from octave ``lowest`` on.
         first: octave in which the integral for a marginal starts.
-        reaches: (k,) end of the integral for marginals of rankings of 1 .. k positions, see :func:`_reach`.
+        reaches: (k,) end of the integral for marginals of rankings of 1 .. k positions, by
+            :func:`_marginal_integral_end`.
     """
 
     roots: Floats
@@ -771,10 +787,10 @@ class _Rule(NamedTuple):
 
 
 @functools.cache
-def _rule(k: int) -> _Rule:
+def _quadrature_rule(k: int) -> _QuadratureRule:
     """Return the coarsest rule for rankings of k items whose errors are below :data:`_TOLERANCE`."""
     m = 3
-    while _rule_error(k, m) > _TOLERANCE:
+    while _quadrature_error(k, m) > _TOLERANCE:
         m += 1
     roots = 2.0 ** (np.arange(m) / m)
     # End of the integral for sets: its tail beyond 2^last is at most e times the integral of x^k exp(-x) there, which
@@ -787,11 +803,13 @@ def _rule(k: int) -> _Rule:
     # Marginals at positions 0 and 1 have closed forms; from position 2 on the part of the integral before a time x is
     # at most 6.81 x^3 (e x (1.58 x)^2, the kernel's bound).
     first = math.floor(math.log2((_TOLERANCE / 6.81) ** (1.0 / 3.0)))
-    reaches = [_reach(n_positions) for n_positions in range(1, k + 1)]
-    return _Rule(roots, lowest, math.log(2.0) / m * x * np.exp(-x), first, np.array(reaches))
+    reaches = [_marginal_integral_end(n_positions) for n_positions in range(1, k + 1)]
+    step = math.log(2.0) / m
+    waits = step * x * np.exp(-x)
+    return _QuadratureRule(roots=roots, lowest=lowest, waits=waits, first=first, reaches=np.array(reaches))
 
 
-def _rule_error(k: int, m: int) -> float:
+def _quadrature_error(k: int, m: int) -> float:
     """Return a bound of the relative error of the trapezoidal rule with m steps per octave.
 
     It is the bound derived in the docstring of ``_rankings_kernel``, at the angle that minimises it.
@@ -801,7 +819,7 @@ def _rule_error(k: int, m: int) -> float:
     return 2.0 * math.exp(-frequency * angle - (k + 1) * math.log(math.cos(angle)))
 
 
-def _reach(k: int) -> float:
+def _marginal_integral_end(k: int) -> float:
     """Return the end of the integral for a marginal of a ranking of k positions, in units of 1 / V.
 
     V is the weight outside the k - 1 largest weights. The end is the least c = 2 k, 2 k + 1, ... with c^k exp(1 - c)
@@ -843,7 +861,7 @@ def position_table(weights: Floats, slate_size: int) -> Floats:
     positive = weights > 0.0
     rates = weights[positive] / weights.sum()
     n = len(rates)
-    rule = _rule(k)
+    rule = _quadrature_rule(k)
     result = np.zeros((n, k))
     working = _working_space(n, k, rule.roots.size, n)
     kernel.position_table(rates, n, k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *working, result)

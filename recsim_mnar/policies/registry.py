@@ -14,10 +14,10 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import (
     LearnerWrapper,
     ReadyLearner,
+    adapted_method,
     as_learner,
     binds,
-    fitting,
-    of_fit,
+    policy_of_fit,
     role_of,
 )
 from recsim_mnar.policies.softening import EpsilonMixture, Softened, SoftmaxPolicy
@@ -60,18 +60,20 @@ def learner(spec: str) -> Learner:
     unsoftened = [name]  # parts of the name without the softeners
     softeners: list[tuple[str, float]] = []
     parameters: dict[str, Any] = {}
+    who = f"agent {spec!r}"
     for option in options:
-        key, equals, text = option.partition("=")
+        parameter, equals, text = option.partition("=")
         if not equals:
-            raise UserError(f"agent {spec!r}: {option!r} must have the form parameter=value")
-        if key in _SOFTENERS:
-            softeners.append((key, _SOFTENERS[key].checked(value_of(text), f"agent {spec!r}: ")))
-        elif key in parameters:
-            raise UserError(f"agent {spec!r}: {key} is given twice")
+            raise UserError(f"{who}: {option!r} must have the form parameter=value")
+        if parameter in _SOFTENERS:
+            strength = _SOFTENERS[parameter].checked_strength(value_of(text), f"{who}: ")
+            softeners.append((parameter, strength))
+        elif parameter in parameters:
+            raise UserError(f"{who}: {parameter} is given twice")
         else:
-            parameters[key] = option_of(kind, key, text, f"agent {spec!r}")
+            parameters[parameter] = option_of(kind, parameter, text, who)
             unsoftened.append(option)
-    return _Named(
+    return _NamedLearner(
         _make_learner(spec, kind, parameters), softeners=softeners, name=spec, unsoftened="+".join(unsoftened)
     )
 
@@ -97,23 +99,23 @@ def _make_learner(spec: str, agent: Any, parameters: Mapping[str, Any]) -> Learn
     if not inspect.isclass(agent):
         if parameters:
             raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
-        if _fits(agent):
+        if _is_learner(agent):
             return as_learner(agent, name=spec)
         return ReadyLearner(agent)
     _check_parameters(spec, agent, parameters)
     _check_methods(spec, agent)
-    if not _fits(agent):
+    if not _is_learner(agent):
         return ReadyLearner(agent, parameters=parameters)
     try:
         return as_learner(agent(**parameters), name=spec)
     except TypeError as error:
         raise UserError(f"agent {spec!r} cannot be made: {error}") from error
     except UserError as error:
-        raise UserError(_named_error(spec, agent, error)) from error
+        raise UserError(_error_text(spec, agent, error)) from error
 
 
-def _named_error(spec: str, agent: Any, error: UserError) -> str:
-    """Return the error's text so that it begins with the agent's name exactly once.
+def _error_text(spec: str, agent: Any, error: UserError) -> str:
+    """Return the text of an error, changed so that it begins with the agent's name exactly once.
 
     Args:
         spec: full name that the user gave, e.g. ``item-knn+epsilon=0.1``.
@@ -130,7 +132,7 @@ def _named_error(spec: str, agent: Any, error: UserError) -> str:
     return f"agent {spec!r}: {text}"
 
 
-class _Named(LearnerWrapper):
+class _NamedLearner(LearnerWrapper):
     """Fits the inner learner, softens its policy, and names the policy as the user named the agent.
 
     Attributes:
@@ -147,15 +149,15 @@ class _Named(LearnerWrapper):
         self.unsoftened = unsoftened
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`: fit, soften and name; errors begin with the name."""
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
-            raise UserError(_named_error(self.name, self.inner, error)) from error
-        policy = of_fit(self.name, fitted)
+            raise UserError(_error_text(self.name, self.inner, error)) from error
+        policy = policy_of_fit(self.name, fitted)
         policy.name = self.unsoftened
-        for key, strength in self.softeners:
-            policy = _SOFTENERS[key](policy, strength)
+        for parameter, strength in self.softeners:
+            policy = _SOFTENERS[parameter](policy, strength)
         policy.name = self.name
         return policy
 
@@ -192,7 +194,7 @@ def _is_agent(thing: Any) -> bool:
     return (inspect.isclass(thing) and issubclass(thing, (Learner, Policy))) or role_of(thing) is not None
 
 
-def _fits(agent: Any) -> bool:
+def _is_learner(agent: Any) -> bool:
     """Return True for a learner and False for a policy; ``agent`` is a class of agents or an object of one."""
     kind = type(agent)
     if inspect.isclass(agent):
@@ -215,7 +217,7 @@ def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any])
     """
     accepted = dict(inspect.signature(kind).parameters)
     passed = set(parameters)
-    if not _fits(kind):
+    if not _is_learner(kind):
         passed.add("n_items")
     if "n_items" in passed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
@@ -235,11 +237,11 @@ def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any])
 def _check_methods(spec: str, kind: type[Any]) -> None:
     """Raise UserError if a method does not take the arguments that :class:`Policy` or :class:`Learner` passes."""
     base: type[Any] = Policy
-    if _fits(kind):
+    if _is_learner(kind):
         base = Learner
     for name, method_of_base in inspect.getmembers(base, inspect.isfunction):
         method = getattr(kind, name, None)
         if name.startswith("_") or method is method_of_base or not inspect.isfunction(method):
             continue
         bound = functools.partial(method, None)  # None stands for self: only the signature is checked
-        fitting(name, bound, f"agent {spec!r}", method_of_base)
+        adapted_method(name, bound, f"agent {spec!r}", method_of_base)

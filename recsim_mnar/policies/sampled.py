@@ -25,8 +25,8 @@ from recsim_mnar.policies.door import EVENTS, AdaptedPolicy, PolicyWrapper, bind
 from recsim_mnar.rng import Stream, blocks, check_seed
 
 
-class Cost:
-    """Cost of sampling so far, shared by a policy and all its copies; ``str`` gives it in words.
+class SamplingCost:
+    """SamplingCost of sampling so far, shared by a policy and all its copies; ``str`` gives it in words.
 
     Attributes:
         seconds: time spent in ``sample``.
@@ -39,10 +39,11 @@ class Cost:
         self.distributions = 0
         self.decisions = 0
 
-    def __deepcopy__(self, memo: Any) -> Cost:
+    def __deepcopy__(self, memo: Any) -> SamplingCost:
         return self  # copies of a policy add to the same counters
 
     def __str__(self) -> str:
+        """Return the mean time per decision, and how often actions were drawn."""
         if not self.decisions:
             return "no decision yet"
         return (
@@ -74,7 +75,7 @@ class SampledPolicy(PolicyWrapper):
             the object has ``learn``, else ``nothing``.
 
     Attributes:
-        cost: :class:`Cost` of sampling so far, in this policy and its copies.
+        cost: :class:`SamplingCost` of sampling so far, in this policy and its copies.
     """
 
     def __init__(
@@ -100,18 +101,18 @@ class SampledPolicy(PolicyWrapper):
             raise UserError(
                 f"define sample({', '.join(arguments)}), which gives draws actions; {draw!r} takes other arguments"
             )
-        named = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
-        self.name = str(name or named)
+        default_name = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
+        self.name = str(name or default_name)
         declared = learns or declared_learning(sample)
         self._learns: Learns = declared or "nothing"
         if not declared and callable(getattr(sample, "learn", None)):
             self._learns = "all users"
         self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
-        self.cost = Cost()
+        self.cost = SamplingCost()
         self._events: dict[int, int] = {}  # events of each user so far, part of the generator's address
         self._counts: dict[int, NDArray[np.int64]] = {}  # how often each action was drawn, by user, until an event
-        # Whether `sample` has been shown to use the generator passed to it only; not checked for one of its own.
-        self._checked = self.own_generator
+        # True once two draws from equal generators have agreed; not checked if `sample` has a generator of its own.
+        self._determinism_checked = self.own_generator
 
     @property
     def learns(self) -> Learns:  # type: ignore[override]  # said by an argument, or by the object
@@ -154,50 +155,52 @@ class SampledPolicy(PolicyWrapper):
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`Policy.act`: the uniform selects one of the drawn actions, sorted by action."""
         self.cost.decisions += len(users)
-        draw_index = (np.asarray(uniforms) * self.draws).astype(np.int64)
+        draw_index = (np.asarray(uniforms) * self.draws).astype(np.int64)  # number of the draw that is selected
         actions = np.empty(len(users), np.int32)
         for j, user in enumerate(users.tolist()):
-            actions[j] = np.searchsorted(np.cumsum(self._drawn(user)), draw_index[j], side="right")
+            actions[j] = np.searchsorted(np.cumsum(self._cached_counts(user)), draw_index[j], side="right")
         return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`: count / draws."""
-        return np.stack([self._drawn(user) for user in users.tolist()]).astype(np.float64) / self.draws
+        return np.stack([self._cached_counts(user) for user in users.tolist()]).astype(np.float64) / self.draws
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`Policy.propensity_of`."""
         pairs = zip(users.tolist(), np.asarray(actions).tolist(), strict=True)
-        return np.array([self._drawn(user)[action] for user, action in pairs], np.float64) / self.draws
+        return np.array([self._cached_counts(user)[action] for user, action in pairs], np.float64) / self.draws
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
-        stated = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
-        return {**self.inner.describe(), **stated, "name": self.name}
+        settings = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
+        return {**self.inner.describe(), **settings, "name": self.name}
 
     def fresh(self) -> Policy:
-        """Implement :meth:`Policy.fresh`."""
-        again = copy.copy(self)
-        again._events = {}
-        again._counts = {}
-        again.inner = self.inner.fresh()
-        return again
+        """Implement :meth:`Policy.fresh`: a copy without users, which shares the counters of cost."""
+        twin = copy.copy(self)  # shares the cost, and the result of the check of determinism
+        twin._events = {}
+        twin._counts = {}
+        twin.inner = self.inner.fresh()
+        return twin
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _drawn(self, user: int) -> NDArray[np.int64]:
-        """Return how often each action was drawn for a user in the present state, (n_items,); drawn if not cached.
+    def _cached_counts(self, user: int) -> NDArray[np.int64]:
+        """Return how often each action was drawn for a user in the present state, (n_items,).
 
-        The first call also draws a second time, to check that ``sample`` depends on its generator and state only.
+        The draws are made if there are none since the user's last event, and cached.
+
+        The first call draws twice, to check that ``sample`` depends on its generator and the user's state only.
 
         Raises:
             UserError: the two draws differ, or an invalid return value of ``sample``.
         """
         counts = self._counts.get(user)
         if counts is None:
-            counts = self._counts[user] = self._draw(user)
-            if not self._checked:
-                self._checked = True
-                if (self._draw(user) != counts).any():
+            counts = self._counts[user] = self._draw_counts(user)
+            if not self._determinism_checked:
+                self._determinism_checked = True
+                if (self._draw_counts(user) != counts).any():
                     raise UserError(
                         f"policy {self.name!r}: sample() draws other actions from the same generator: draw from the "
                         "one that it is handed, and leave the state alone; or say own_generator=True, and its log is "
@@ -205,8 +208,8 @@ class SampledPolicy(PolicyWrapper):
                     )
         return counts
 
-    def _draw(self, user: int) -> NDArray[np.int64]:
-        """Call ``sample`` for a user, add to the cost, and return how often each action was drawn, (n_items,).
+    def _draw_counts(self, user: int) -> NDArray[np.int64]:
+        """Call ``sample`` for a user, add to the cost, and return how often it drew each action, (n_items,).
 
         Raises:
             UserError: ``sample`` does not return (draws,) valid actions.
@@ -216,8 +219,9 @@ class SampledPolicy(PolicyWrapper):
         if self.own_generator:
             sampled = sample(user, self.draws)
         else:
-            address = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
-            generator = np.random.Generator(np.random.Philox(key=address.view(np.uint64)))
+            # The four words at the address of user and event are the key of a generator for this distribution.
+            words = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
+            generator = np.random.Generator(np.random.Philox(key=words.view(np.uint64)))
             sampled = sample(user, generator, self.draws)
         self.cost.seconds += time.perf_counter() - began
         self.cost.distributions += 1

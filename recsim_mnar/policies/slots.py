@@ -54,8 +54,9 @@ class StatefulPolicy(Policy):
         """Extend every per-user array to ``n_slots`` rows, keeping the present rows."""
         for name, entry in self._declared.items():
             old = getattr(self, name)
-            more = np.full((n_slots - len(old), *entry.shape), entry.first or 0, entry.kind)
-            setattr(self, name, np.concatenate([old, more]))
+            initial = entry.first or 0  # None: any value does
+            new_rows = np.full((n_slots - len(old), *entry.shape), initial, entry.kind)
+            setattr(self, name, np.concatenate([old, new_rows]))
 
     def _clear(self, slots: Indices) -> None:
         """Set the entries in these slots to the initial values of new users."""
@@ -64,7 +65,7 @@ class StatefulPolicy(Policy):
                 getattr(self, name)[slots] = entry.first
 
     def reset(self, users: Ints) -> None:
-        """Implement :meth:`Policy.reset`."""
+        """Implement :meth:`Policy.reset`: give users slots with initial values, and extend the arrays if needed."""
         before = self._slots.size
         slots = self._slots.enter(users)
         if self._slots.size > before:
@@ -129,10 +130,10 @@ class Slots:
 
     def enter(self, users: Ints) -> Indices:
         """Return the slots of users, (n,), after assigning free slots to users without one."""
-        if self._n_free < len(users):
-            unknown = int(np.count_nonzero(self.seek(users) < 0))
-            if unknown > self._n_free:
-                self._grow(len(self) + unknown)
+        if self._n_free < len(users):  # perhaps too few: count the users without a slot
+            n_without_slot = int(np.count_nonzero(self.seek(users) < 0))
+            if n_without_slot > self._n_free:
+                self._grow(len(self) + n_without_slot)
         return self._visit(_ENTER, users)
 
     def leave(self, users: Ints) -> Indices:

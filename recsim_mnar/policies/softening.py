@@ -65,12 +65,14 @@ class MixturePolicy(PolicyWrapper):
             self._spot_checked = True
         chosen = np.searchsorted(self._edges, uniforms, side="right")
         interval_start = np.append(0.0, self._edges)[chosen]
+        # Rounding may lead just outside [0, 1).
         rescaled = np.clip((uniforms - interval_start) / self.weights[chosen], 0.0, np.nextafter(1.0, 0.0))
         actions = np.empty(len(users), np.int64)
         for m, policy in enumerate(self.policies):
             rows = np.flatnonzero(chosen == m)
             if len(rows):
                 decided = policy.act(users[rows], rescaled[rows])
+                # The policy's own propensities are not the mixture's, which are computed below.
                 actions[rows], _ = checked_decisions(policy, decided, n=len(rows), n_items=self.n_items)
         return actions, self.propensity_of(users, actions)
 
@@ -151,11 +153,11 @@ class Softened(PolicyWrapper):
     def __init__(self, inner: Policy, strength: float, name: str | None = None) -> None:
         self.inner = inner
         self.n_items = inner.n_items
-        self._strength = self.checked(strength)
+        self._strength = self.checked_strength(strength)
         self.name = name or f"{inner.name}+{self.parameter_name}={strength:g}"
 
     @classmethod
-    def checked(cls, strength: Any, whose: str = "") -> float:
+    def checked_strength(cls, strength: Any, whose: str = "") -> float:
         """Return the strength as a float.
 
         Raises:
@@ -265,13 +267,18 @@ class SoftmaxPolicy(Softened):
         elif event != "learn" or self._learning == "own user":
             self._slots.leave(users)
 
-    def _parts(self, users: Ints) -> Iterator[tuple[slice, Indices]]:
-        """Split users into parts that fit into the cache; yield each part and the users' rows of ``_cached``."""
+    def _parts_in_cache(self, users: Ints) -> Iterator[tuple[slice, Indices]]:
+        """Split users (n,) into parts that fit into the cache, and yield them one by one.
+
+        Yields:
+            part: slice of the users.
+            rows: row of ``_cached`` with the distribution of each of these users, valid until the next part.
+        """
         for begin in range(0, len(users), self._capacity):
             part = slice(begin, begin + self._capacity)
-            yield part, self._rows(np.asarray(users[part]))
+            yield part, self._cached_rows(np.asarray(users[part]))
 
-    def _rows(self, users: Ints) -> Indices:
+    def _cached_rows(self, users: Ints) -> Indices:
         """Return the rows (n,) of ``_cached`` that hold the users' distributions, after computing missing ones."""
         from recsim_mnar.policies import _users_kernel
 
@@ -281,8 +288,9 @@ class SoftmaxPolicy(Softened):
             return rows
         if len(self._slots) + len(missing) > self._capacity:
             self._clear_cache()
-            missing = _distinct(users)
+            missing = _distinct(users)  # all of them, as those that were cached are dropped too
         rows = self._slots.enter(missing)
+        # Slots are handed out from 0 on, so rows beyond the capacity are never used.
         n_new_rows = min(self._capacity, self._slots.size) - len(self._cached)
         if n_new_rows > 0:
             self._cached = np.concatenate([self._cached, np.empty((n_new_rows, self.n_items))])
@@ -295,25 +303,27 @@ class SoftmaxPolicy(Softened):
         """Implement :meth:`Policy.act` by inverting the cumulative distribution at the uniform."""
         from recsim_mnar.policies import _users_kernel
 
-        draws = np.array(uniforms, dtype=np.float64)
+        own_uniforms = np.array(uniforms, dtype=np.float64)  # a copy: the kernel is compiled for writable arrays
         actions = np.empty(len(users), np.int32)
         propensities = np.empty(len(users))
-        for part, rows in self._parts(users):
+        for part, rows in self._parts_in_cache(users):
             # The kernel fills the last two arguments, slices of the results.
-            _users_kernel.draw_rows(self._cached, self._sums, rows, draws[part], actions[part], propensities[part])
+            _users_kernel.draw_rows(
+                self._cached, self._sums, rows, own_uniforms[part], actions[part], propensities[part]
+            )
         return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`."""
         out = np.empty((len(users), self.n_items))
-        for part, rows in self._parts(users):
+        for part, rows in self._parts_in_cache(users):
             out[part] = self._cached[rows]
         return out
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
-        for part, rows in self._parts(users):
+        for part, rows in self._parts_in_cache(users):
             out[part] = self._cached[rows, actions[part]]
         return out
 

@@ -58,7 +58,19 @@ def buy(seeds, stream, users, periods, shared, control, treated, shown, bought):
 
 @kernel
 def outcomes(seeds, stream, users, periods, shared, control, treated, y_control, y_treated):
-    """Draw both potential outcomes of every item in one period, (n, I) uint8; arguments are those of :func:`buy`."""
+    """Draw both potential outcomes of every item in one period, by the same uniforms as :func:`buy`.
+
+    Args:
+        seeds: (n,) seed of each user, the first part of the address of a draw.
+        stream: stream of the draws.
+        users: (n,) id of each user.
+        periods: (n,) period of each user; with the item it gives the index of a draw.
+        shared: True if one uniform decides both outcomes of a cell.
+        control: (n, I) P(Y^C = 1).
+        treated: (n, I) P(Y^T = 1).
+        y_control: (n, I) uint8 output, Y^C.
+        y_treated: (n, I) uint8 output, Y^T.
+    """
     n, n_items = control.shape
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
@@ -87,12 +99,13 @@ def scale_rows(weights, size, low, high, out):
         above = high / smallest
         # The first guess is the solution without clipping, which is often exact.
         c = size / total
-        for _ in range(200):
+        for _ in range(200):  # far more halvings than float64 has bits; rounding may keep the tolerance out of reach
             got = 0.0
             for i in range(n_items):
                 got += min(max(c * weights[r, i], low), high)
             if abs(got - size) <= 1e-12 * size:
                 break
+            # The sum rises with c: if it is too small, the solution is above c.
             if got < size:
                 below = c
             else:
@@ -139,7 +152,7 @@ def draw_slates(seeds, stream, users, periods, starts, probability, order, slate
         first = np.uint64(periods[r]) * np.uint64(n_items)
         for i in range(n_items):
             order[i] = i
-        for i in range(n_items - 1, 0, -1):
+        for i in range(n_items - 1, 0, -1):  # shuffle (Fisher-Yates)
             a, b, _c, _d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
             j = min(int(unit53(a, b) * (i + 1)), i)
             order[i], order[j] = order[j], order[i]

@@ -82,12 +82,12 @@ def purchases_as_views(exposures: Exposures) -> Log:
     return Log(columns, dict(exposures.provenance))
 
 
-def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
-    """Fit a learner, and return its scores of all items for all users.
+def fit_and_score(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
+    """Fit a learner, and return its scores of all items for all users with the fitted policy.
 
     Args:
         name: name of the agent.
-        learner: the learner; it is fitted on exposures if it can be, else on views.
+        learner: the learner; fitted on exposures if it has ``fit_exposures``, else on views.
         past: exposures of the training periods.
         views: their purchases as views.
         seed: seed of the comparison.
@@ -128,19 +128,19 @@ class Uplift(Protocol):
 
     def judge(self, study: Trial) -> list[Record]:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        sizes = study.settings
+        settings = study.settings
         data = study.data
         exposures = study.exposures
         assert isinstance(exposures, Exposures)
-        study.report(f"offline metrics, {sizes.test_periods} further periods")
+        study.report(f"offline metrics, {settings.test_periods} further periods")
         periods = range(data.first, data.last)
-        offline = carrying(_offline, exposures)
-        jobs = [functools.partial(offline, data.lists[name], periods, sizes, name) for name in data.rankings]
+        evaluate = carrying(_evaluate_offline, exposures)
+        jobs = [functools.partial(evaluate, data.lists[name], periods, settings, name) for name in data.rankings]
         records = []
         for name, (estimates, seconds) in zip(data.rankings, run_in_order(jobs, study.executor), strict=True):
             details = data.rankings[name].details
             records += [
-                record_of(self.name, name, f"{metric}@{sizes.length}", estimate, seconds, details)
+                record_of(self.name, name, f"{metric}@{settings.length}", estimate, seconds, details)
                 for metric, estimate in estimates.items()
             ]
         return records
@@ -181,7 +181,7 @@ def record_of(
     )
 
 
-def _offline(
+def _evaluate_offline(
     exposures: Exposures, lists: Ints, periods: Sequence[int], settings: Any, name: str
 ) -> tuple[dict[str, Estimate], float]:
     """Evaluate the lists of the agent ``name`` on a log: a job of :class:`Uplift`.
@@ -190,9 +190,9 @@ def _offline(
         The estimates, by metric.
         The seconds that they took.
     """
-    clip = 0.0  # smallest propensity, where settings have the largest weight
-    if settings.clip:
-        clip = 1.0 / settings.clip
+    least_propensity = 0.0
+    if settings.clip:  # the largest weight
+        least_propensity = 1.0 / settings.clip
     began = time.perf_counter()
     try:
         estimates = evaluate_lists(
@@ -200,7 +200,7 @@ def _offline(
             lists,
             metrics=settings.metrics.split(","),
             periods=periods,
-            clip=clip,
+            clip=least_propensity,
             level=settings.level,
         )
     except UserError as error:
@@ -208,8 +208,10 @@ def _offline(
     return estimates, time.perf_counter() - began
 
 
-def _parts(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
-    """Return values (U,) of users whose mean is the sum of the means of two groups.
+def _values_by_user(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
+    """Return values (U,), one per user, whose mean is the sum of the means of two groups, for the study's raw data.
+
+    A group's values are multiplied by the inverse of its share of all users.
 
     Args:
         groups: values of the users in each arm.
@@ -217,11 +219,11 @@ def _parts(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
     """
     out = np.empty(len(arms[0]))
     for group, arm in zip(groups, arms, strict=True):
-        out[arm] = group * (len(out) / max(len(group), 1))
+        out[arm] = group * (len(out) / max(len(group), 1))  # an arm may be empty
     return out
 
 
-def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
+def draw_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
     """Draw the purchases of listed items in one period, for all agents.
 
     Args:
@@ -239,13 +241,13 @@ def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int,
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
         control, treated = world.potential_outcomes(users_seed, users, period)
-        for k, items in enumerate(lists.values()):
+        for agent, items in enumerate(lists.values()):
             for arm, outcomes in enumerate((treated, control)):
-                out[k, arm, users] = np.take_along_axis(outcomes, items[users], axis=1).sum(axis=1)
+                out[agent, arm, users] = np.take_along_axis(outcomes, items[users], axis=1).sum(axis=1)
     return out
 
 
-def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float, float]:
+def _sum_of_means_interval(groups: Sequence[Floats], level: float) -> tuple[float, float, float]:
     """Compute the sum of independent groups' means, with a t interval of Welch's degrees of freedom.
 
     Returns:
@@ -256,13 +258,14 @@ def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float
     value = float(sum(group.mean() for group in groups))
     if min(len(group) for group in groups) < 2:
         return value, -math.inf, math.inf
-    parts = [float(group.var(ddof=1)) / len(group) for group in groups]
-    second = sum(parts)
-    if second == 0:
+    variances = [float(group.var(ddof=1)) / len(group) for group in groups]  # of the groups' means
+    variance = sum(variances)
+    if variance == 0:
         return value, value, value
-    degrees = second**2 / sum(part**2 / (len(group) - 1) for part, group in zip(parts, groups, strict=True))
-    half = float(stdtrit(degrees, 0.5 + level / 2)) * math.sqrt(second)
-    return value, value - half, value + half
+    # Welch-Satterthwaite degrees of freedom.
+    degrees = variance**2 / sum(part**2 / (len(group) - 1) for part, group in zip(variances, groups, strict=True))
+    half_width = float(stdtrit(degrees, 0.5 + level / 2)) * math.sqrt(variance)
+    return value, value - half_width, value + half_width
 
 
 class UpliftABTest(ABTest):
@@ -283,8 +286,8 @@ class UpliftABTest(ABTest):
         n_periods = study.settings.test_periods
         study.report(f"A/B test, {n_periods} periods")
         began = time.perf_counter()
-        draw_period = carrying(one_period, data.world, data.lists, data.users_seed)
-        jobs = [functools.partial(draw_period, data.last + i) for i in range(n_periods)]
+        job = carrying(draw_period, data.world, data.lists, data.users_seed)
+        jobs = [functools.partial(job, data.last + i) for i in range(n_periods)]
         sums = functools.reduce(np.add, run_in_order(jobs, study.executor))
         seconds = (time.perf_counter() - began) / len(data.lists)
         return [
@@ -303,16 +306,18 @@ class UpliftABTest(ABTest):
         n_users = len(if_shown)
         is_treated = uniforms(derive_seed(study.seed, f"ab_test/{agent}"), Stream.PROTOCOL, np.arange(n_users), 0) < 0.5
         arms = (is_treated, ~is_treated)
+        # Uplift is the mean if shown minus the mean if not shown: the sum of the means of these groups.
         groups = [if_shown[is_treated], -if_not_shown[~is_treated]]
-        interval = _mean_interval(groups, study.level)
+        value, low, high = _sum_of_means_interval(groups, study.level)
         metric = f"uplift@{length}"
         n_treated = len(groups[0])
-        study.keep_raw("ab_test", metric, agent, user=np.arange(n_users), value=_parts(groups, arms))
-        judgement = verdict_on_rate(min(n_treated, n_users - n_treated), abs(interval[0]), *interval[1:])
+        study.keep_raw("ab_test", metric, agent, user=np.arange(n_users), value=_values_by_user(groups, arms))
+        n_smaller_arm = min(n_treated, n_users - n_treated)
+        judgement = verdict_on_rate(n_smaller_arm, abs(value), low, high)
         details = {"users": n_users, "treated": n_treated, **judgement.to_dict(), **data.rankings[agent].details}
         n = n_users * study.settings.test_periods
         key = (data.world.name, "ab_test", agent, metric)
-        return Record.of(*key, interval, level=study.level, n=n, seconds=seconds, details=details)
+        return Record.of(*key, (value, low, high), level=study.level, n=n, seconds=seconds, details=details)
 
     def heading(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
@@ -421,27 +426,36 @@ class PurchasesExperiment(Experiment):
     def prepare(self, trial: Trial) -> None:
         """Implement :meth:`Experiment.prepare`: simulate the log, fit the agents, and make all lists."""
         world = trial.world
-        sizes = trial.settings
+        settings = trial.settings
         assert isinstance(world, ExposureWorld)
-        check_length(sizes.length, world.n_items)
+        check_length(settings.length, world.n_items)
         users_seed = trial.seed_of("users")
         first = world.params.n_periods
-        longer = world.lasting(first + sizes.test_periods)
+        longer = world.lasting(first + settings.test_periods)
         deployed = DeployedPolicy(longer)
-        trial.report(f"simulate {sizes.users:,} users under the deployed recommender")
-        trial.test_log = simulate(longer, deployed, sizes.users, users_seed, executor=trial.executor)
-        trial.exposures = exposures_of(longer, deployed, trial.test_log, sizes.users, users_seed)
-        users = np.arange(sizes.users)
+        trial.report(f"simulate {settings.users:,} users under the deployed recommender")
+        trial.test_log = simulate(longer, deployed, settings.users, users_seed, executor=trial.executor)
+        trial.exposures = exposures_of(longer, deployed, trial.test_log, n_users=settings.users, seed=users_seed)
+        users = np.arange(settings.users)
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
-        trial.policies = {name: r.policy for name, r in rankings.items() if r.policy is not None}
+        trial.policies = {name: ranking.policy for name, ranking in rankings.items() if ranking.policy is not None}
+        # References, which are not fitted: their scores are the world's own.
         rankings[DEPLOYED] = RankedItems(world.deployed_propensities(users_seed, users), {"reference": True})
         rankings["oracle"] = RankedItems(truth.uplift, {"reference": True})
         lists = {}
         for name, ranking in rankings.items():
-            ties = derive_seed(trial.seed, f"ties/{name}")
-            lists[name] = top_items(ranking.scores, sizes.length, seed=ties)
-        trial.data = Lists(longer, users_seed, first, longer.params.n_periods, truth, rankings, lists)
+            tie_seed = derive_seed(trial.seed, f"ties/{name}")
+            lists[name] = top_items(ranking.scores, settings.length, seed=tie_seed)
+        trial.data = Lists(
+            world=longer,
+            users_seed=users_seed,
+            first=first,
+            last=longer.params.n_periods,
+            truth=truth,
+            rankings=rankings,
+            lists=lists,
+        )
 
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
         """Return every agent's scores, learnt from the periods before the period ``first``."""
@@ -451,9 +465,12 @@ class PurchasesExperiment(Experiment):
         log = trial.log()
         assert isinstance(world, ExposureWorld)
         earlier = log.select(log["time"] < first)
-        past = exposures_of(world, DeployedPolicy(world), earlier, trial.settings.users, trial.seed_of("users"))
+        n_users = trial.settings.users
+        past = exposures_of(world, DeployedPolicy(world), earlier, n_users=n_users, seed=trial.seed_of("users"))
         trial.train_log = views = purchases_as_views(past)
-        jobs = [functools.partial(trained, name, learner, past, views, trial.seed) for name, learner in agents.items()]
+        jobs = [
+            functools.partial(fit_and_score, name, learner, past, views, trial.seed) for name, learner in agents.items()
+        ]
         return dict(zip(agents, run_in_order(jobs, trial.executor), strict=True))
 
     def truth(self, trial: Trial) -> list[Record]:
@@ -482,5 +499,5 @@ class PurchasesExperiment(Experiment):
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """Implement :meth:`Experiment.columns`: the biased metrics come last."""
-        keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-        return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)
+        keys = dict.fromkeys((record.protocol, record.metric) for record in records)  # each once, in order
+        return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)  # stable; key[1] is the metric

@@ -50,17 +50,17 @@ def purchases_vector_env(
     return made_for(ExposureWorld, "purchases", preset, world, options, num_envs)
 
 
-def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, Any]) -> Any:
-    """Make the environment of a world of slates.
+def make_slate_env(world: ExposureWorld, n_lanes: int | None, options: Mapping[str, Any]) -> Any:
+    """Make the single or the vector environment of a world of slates.
 
     Args:
         world: the world.
-        lanes: number of lanes of a vector environment; None for the single environment.
-        asked: keywords of the environment.
+        n_lanes: number of lanes of a vector environment; None for the single environment.
+        options: keywords of the environment.
     """
-    if lanes is None:
-        return PurchasesEnv(world, **asked)
-    return PurchasesVectorEnv(world, lanes, **asked)
+    if n_lanes is None:
+        return PurchasesEnv(world, **options)
+    return PurchasesVectorEnv(world, n_lanes, **options)
 
 
 class _Purchases(ShowsSeveral):
@@ -70,6 +70,7 @@ class _Purchases(ShowsSeveral):
     world: ExposureWorld
 
     def _checked_world(self, world: World) -> ExposureWorld:
+        """Return the world; raise UserError if it shows no slates."""
         world = as_world(world)
         if not isinstance(world, ExposureWorld):
             raise UserError(
@@ -83,10 +84,11 @@ class _Purchases(ShowsSeveral):
         return int(self.world.params.slate_size)
 
     def shown(self, items: Any, lanes: int | None) -> Ints:
-        """Implement :meth:`ShowsSeveral.shown`."""
-        if lanes is None:
+        """Implement :meth:`ShowsSeveral.shown`: check an action, one slate if ``lanes`` is None, and return (n, N)."""
+        n_slates = lanes or 1
+        if lanes is None:  # the single environment
             items = as_array(items, "a slate")[None]
-        slates = checked_slates(items, lanes or 1, self.world.n_items)
+        slates = checked_slates(items, n_slates, self.world.n_items)
         if slates.shape[1] != self.size:
             raise UserError(f"a slate must have {self.size} items, got {slates.shape[1]}")
         return slates
@@ -143,12 +145,14 @@ class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
         **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` is a number of periods.
     """
 
-    _more_events, _more_counts = ("bought",), ("n_bought",)
+    _more_events = ("bought",)
+    _more_counts = ("n_bought",)
 
     def _observe_outcomes(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Add the purchases of a transition to the observations and to ``infos``."""
         super()._observe_outcomes(which, transition, infos)
-        self.observe_shown(which, np.zeros((0, 0), np.int64), transition)  # which needs no slates
+        no_slates = np.zeros((0, 0), np.int64)  # `observe_shown` does not read them
+        self.observe_shown(which, no_slates, transition)
 
 
 # --------------------------------------------------------------------------------------------------------- the recorder
@@ -187,10 +191,14 @@ class _SlateRecorder:
         self.policy.reset(np.array([info["user"]]))
 
     def log(self) -> Log:
+        """Return the log of the recorded users."""
         return self.builder.log(self._n_users)
 
     def decide(self, infos: list[Info]) -> Ints:
-        """Return slates (n, N) for the waiting users in ``infos``, drawn in groups of users in the same period."""
+        """Draw and return slates (n, N) for the waiting users in ``infos``, one draw per group in the same period.
+
+        Slates and probabilities are kept for :meth:`record_outcomes`.
+        """
         users = np.array([i["user"] for i in infos])
         periods = np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)
@@ -206,9 +214,9 @@ class _SlateRecorder:
         for j, (info, next_info) in enumerate(zip(before, after, strict=True)):
             user = int(info["user"])
             bought = events_of(next_info, "bought")
-            order = np.argsort(slates[j])
-            reward = float(slates[j, 0] in bought)  # read only if a slate has one item
-            self.builder.add_step(info, next_info, slates[j], self.probability[j], reward)
+            order = np.argsort(slates[j])  # a log has the items of a slate ascending
+            first_item_reward = float(slates[j, 0] in bought)  # read only if a slate has one item
+            self.builder.add_step(info, next_info, slates[j], self.probability[j], first_item_reward)
             unaided = np.array(events_of(next_info, "views"), np.int32)
             action = np.concatenate([slates[j][order], np.full(len(unaided), -1)]).astype(np.int32)
             # The columns of a log, as the policy gets them in a simulation: the slate's rows, then organic rows.

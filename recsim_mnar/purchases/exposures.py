@@ -136,7 +136,7 @@ class Exposures:
                 purchased, or the table of propensities has another shape or values outside [0, 1].
         """
         kinds = (("user", np.int64), ("item", np.int32), ("time", np.int32), ("recommended", bool), ("purchased", bool))
-        arrays = {name: _typed(name, getattr(self, name), np.dtype(kind)) for name, kind in kinds}
+        arrays = {name: _converted(name, getattr(self, name), np.dtype(kind)) for name, kind in kinds}
         lengths = {name: values.shape for name, values in arrays.items()}
         if len(set(lengths.values())) > 1 or arrays["user"].ndim != 1:
             raise UserError(f"exposures: the columns must be one-dimensional and of one length, got {lengths}")
@@ -156,7 +156,7 @@ class Exposures:
                 f"exposures row {row} is neither recommended nor purchased: leave such rows out, they are implied"
             ),
         )
-        key = self._key(arrays["user"], arrays["item"], arrays["time"])
+        key = self._cell_keys(arrays["user"], arrays["item"], arrays["time"])
         if np.any(key[1:] < key[:-1]):
             order = np.argsort(key, kind="stable")
             key = key[order]
@@ -167,11 +167,11 @@ class Exposures:
             raise UserError(f"exposures: user {u}, item {i}, period {t} has two rows; merge their flags into one")
         for name, values in arrays.items():
             object.__setattr__(self, name, read_only(values))
-        object.__setattr__(self, "_keys", read_only(key))
+        object.__setattr__(self, "_row_keys", read_only(key))
         if self.propensities is not None and not callable(self.propensities):
             object.__setattr__(self, "propensities", self._checked_table(self.propensities))
 
-    def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> Ints:
+    def _cell_keys(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> Ints:
         """Return one integer per cell, by which cells are ordered as rows are."""
         return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
 
@@ -209,6 +209,7 @@ class Exposures:
             flat = self.propensities(users.ravel(), items.ravel(), times.ravel())
             return np.asarray(flat, np.float64).reshape(users.shape)
         table = self.propensities
+        # A dimension of size 1 is shared by all users, items or periods.
         place = tuple(x if size > 1 else 0 for x, size in zip((users, items, times), table.shape, strict=True))
         return np.broadcast_to(table[place], users.shape).astype(np.float64)
 
@@ -227,9 +228,9 @@ class Exposures:
 
     def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:
         """Return a copy with other propensities."""
-        return self._like(np.arange(len(self)), propensities=propensities)
+        return self._copy_with_rows(np.arange(len(self)), propensities=propensities)
 
-    def _like(self, rows: Any, **changes: Any) -> Exposures:
+    def _copy_with_rows(self, rows: Any, **changes: Any) -> Exposures:
         """Return a copy with only the rows that ``rows`` selects, and with other fields changed."""
         values = {name: getattr(self, name)[rows] for name in REQUIRED}
         return replace(self, **values, provenance=dict(self.provenance), **changes)
@@ -255,7 +256,7 @@ class Exposures:
         """
         if not 0 <= first < last <= self.n_periods:
             raise UserError(f"periods {first}..{last - 1} are not within 0..{self.n_periods - 1}")
-        return self._like((self.time >= first) & (self.time < last))
+        return self._copy_with_rows((self.time >= first) & (self.time < last))
 
     def classes(self, periods: Sequence[int] | NDArray[Any] | None = None) -> Classes:
         """Return the items of the classes R-P, R-NP and NR-P for every user in these periods, or in all if None.
@@ -274,7 +275,8 @@ class Exposures:
         is_purchased = self.purchased[index]
         item = self.item[index]
 
-        def lists(mask: Flags) -> CSRLists:
+        def lists_of_class(mask: Flags) -> CSRLists:
+            """Return the items of the flagged cells as one list per (period, user)."""
             counts = np.bincount(row[mask], minlength=len(parts) * self.n_users)
             return CSRLists(np.append(0, np.cumsum(counts)), item[mask])
 
@@ -282,9 +284,9 @@ class Exposures:
             periods=chosen,
             n_users=self.n_users,
             n_items=self.n_items,
-            rp=lists(is_recommended & is_purchased),
-            rnp=lists(is_recommended & ~is_purchased),
-            nrp=lists(~is_recommended & is_purchased),
+            rp=lists_of_class(is_recommended & is_purchased),
+            rnp=lists_of_class(is_recommended & ~is_purchased),
+            nrp=lists_of_class(~is_recommended & is_purchased),
         )
 
     def active_users(self, time: int) -> Ints:
@@ -306,12 +308,12 @@ class Exposures:
             Flags of recommended cells.
             Flags of purchased cells.
         """
-        keys = self._key(*np.broadcast_arrays(users, items, times))
-        known_keys: Ints = self._keys  # type: ignore[attr-defined]  # set by __post_init__
-        if len(known_keys) == 0:
+        keys = self._cell_keys(*np.broadcast_arrays(users, items, times))
+        row_keys: Ints = self._row_keys  # type: ignore[attr-defined]  # set by __post_init__, ascending
+        if len(row_keys) == 0:
             return np.zeros(keys.shape, bool), np.zeros(keys.shape, bool)
-        row = np.minimum(np.searchsorted(known_keys, keys), len(known_keys) - 1)
-        has_row = known_keys[row] == keys
+        row = np.minimum(np.searchsorted(row_keys, keys), len(row_keys) - 1)
+        has_row = row_keys[row] == keys  # a cell without a row is neither recommended nor purchased
         return has_row & self.recommended[row], has_row & self.purchased[row]
 
     def dense(self, time: int) -> tuple[Flags, Flags]:
@@ -359,7 +361,8 @@ class Exposures:
             n_users: number of users; None for one more than the largest id.
             n_items: number of items; None for one more than the largest.
             n_periods: number of periods; None for one more than the largest.
-            propensities: P(recommended) of every cell, see the class; the log holds it for recommended cells only.
+            propensities: P(recommended) of every cell, in a form that the class takes; the log has that of
+                recommended cells only.
 
         Raises:
             UserError: a period is not a whole number, a reward is not 0 or 1, or a cell is repeated.
@@ -379,9 +382,9 @@ class Exposures:
             time=time,
             recommended=recommended,
             purchased=~recommended | (reward == 1),
-            n_users=_size(n_users, user),
-            n_items=_size(n_items, item),
-            n_periods=_size(n_periods, time),
+            n_users=_size_or_default(n_users, user),
+            n_items=_size_or_default(n_items, item),
+            n_periods=_size_or_default(n_periods, time),
             propensities=propensities,
             provenance=dict(log.provenance),
         )
@@ -405,12 +408,12 @@ class Exposures:
             if name not in columns:
                 raise UserError(f"the purchase log has no column {name!r} ({meaning}): add it")
         arrays = {name: np.asarray(columns[name]) for name in REQUIRED}
-        flags = {name: _typed(name, arrays[name], np.dtype(bool)) for name in ("recommended", "purchased")}
+        flags = {name: _converted(name, arrays[name], np.dtype(bool)) for name in ("recommended", "purchased")}
         keep = flags["recommended"] | flags["purchased"]
         for size, name in (("n_users", "user"), ("n_items", "item"), ("n_periods", "time")):
-            sizes.setdefault(size, _size(None, arrays[name]))
-        kept: dict[str, Any] = {name: values[keep] for name, values in {**arrays, **flags}.items()}
-        return cls(**kept, **sizes)
+            sizes.setdefault(size, _size_or_default(None, arrays[name]))
+        cells: dict[str, Any] = {name: values[keep] for name, values in {**arrays, **flags}.items()}
+        return cls(**cells, **sizes)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write ``exposures.parquet`` and, if the propensities are a table, ``propensities.npz`` into a folder.
@@ -437,25 +440,25 @@ class Exposures:
         """
         columns, metadata = read_files(path_of(path))
         for name in metadata:
-            if name not in _KNOWN:
+            if name not in _METADATA_NAMES:
                 raise UserError(
                     f"{path}: its metadata have {name!r}, which is no word of a purchase log: is it damaged?"
                 )
         return cls.from_columns(columns, **metadata)
 
 
-def _size(size: int | None, values: NDArray[Any]) -> int:
+def _size_or_default(size: int | None, values: NDArray[Any]) -> int:
     """Return ``size``, or one more than the largest value if it is None."""
     if size is None:
         return int(values.max(initial=0)) + 1
     return size
 
 
-_KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
+_METADATA_NAMES = ("n_users", "n_items", "n_periods", "propensities", "provenance")
 """Names in the metadata of a purchase log."""
 
 
-def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
+def _converted(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
     """Convert the values of a column to a type: floats to whole numbers, 0 and 1 to flags.
 
     Raises:
@@ -466,7 +469,7 @@ def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(values)
     if values.dtype.kind not in "biuf":
         raise UserError(f"exposures: column {name!r} must hold numbers, got {values.dtype}")
-    typed = np.nan_to_num(values, nan=-1).astype(kind)
+    typed = np.nan_to_num(values, nan=-1).astype(kind)  # NaN becomes a number that the comparison below refuses
     expected = "true or false" if kind == np.dtype(bool) else "a whole number"
     refuse_first(
         typed.astype(values.dtype) != values,
@@ -477,7 +480,8 @@ def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
 
 # ---------------------------------------------------------------------------------------------------------------- files
 
-FILE, TABLE_FILE = "exposures.parquet", "propensities.npz"
+FILE = "exposures.parquet"
+TABLE_FILE = "propensities.npz"
 _META_KEY = b"recsim_mnar_exposures"
 
 

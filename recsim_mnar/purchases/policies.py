@@ -65,7 +65,7 @@ class SlatePolicy(ShardRecommender):
         self.name = policy.name
         self.n_items = policy.n_items
         weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
-        self._sums = np.concatenate([[0.0], np.cumsum(weights)])  # of the weights of the first ranks
+        self._weight_sums = np.concatenate([[0.0], np.cumsum(weights)])  # entry r: sum of the weights of r first ranks
 
     def probabilities(self, seed: int, users: Ints) -> Floats:
         """Return the probability (n, I) that each item is shown to users (n,) of a seed in their present state."""
@@ -73,9 +73,10 @@ class SlatePolicy(ShardRecommender):
         weights = np.empty(scores.shape)
         for row, own_scores in zip(weights, scores, strict=True):
             # Groups of equal scores, best first; each item gets the mean weight of its group's ranks.
-            _values, place, count = np.unique(-own_scores, return_inverse=True, return_counts=True)
+            _values, group, count = np.unique(-own_scores, return_inverse=True, return_counts=True)
             edges = np.concatenate([[0], np.cumsum(count)])
-            row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
+            mean_weights = (self._weight_sums[edges[1:]] - self._weight_sums[edges[:-1]]) / count
+            row[:] = mean_weights[group]
         p = self.params
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
@@ -93,7 +94,7 @@ class SlatePolicy(ShardRecommender):
 
         Returns:
             (n, N) items.
-            (n, N) probability of each item.
+            (n, N) probability of each item of being in the slate.
 
         Raises:
             UserError: the world's parameter ``slates`` is not ``fixed``.
@@ -120,8 +121,10 @@ class SlatePolicy(ShardRecommender):
         """
         is_shown = columns["action"] >= 0
         if self._learns and is_shown.any():
-            outcomes = (columns[name][is_shown] for name in ("user", "action", "reward", "propensity"))
-            self.policy.learn(*outcomes)
+            users, actions, rewards, propensities = (
+                columns[name][is_shown] for name in ("user", "action", "reward", "propensity")
+            )
+            self.policy.learn(users, actions, rewards, propensities)
         if not is_shown.all():
             self.policy.observe(columns["user"][~is_shown], columns["item"][~is_shown])
 
@@ -131,18 +134,18 @@ class SlatePolicy(ShardRecommender):
         for users in _batches(first_user, n_users, world.n_items):
             recommender = self.fresh()
             lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
-            which = np.arange(len(users))
-            lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+            all_lanes = np.arange(len(users))
+            lanes.begin(all_lanes, np.full(len(users), seed, np.uint64), users)
             recommender.reset(users)
             periods: list[Columns] = []
             for period in range(world.params.n_periods):
                 if period == 0 or recommender.changes:
                     probability = recommender.probabilities(seed, users)
-                drawn = draw(seed, users, period, probability, world.params)
-                periods.append(lanes.show(which, drawn, probability).columns)
+                is_shown = draw(seed, users, period, probability, world.params)
+                periods.append(lanes.show(all_lanes, is_shown, probability).columns)
                 recommender.observe_events(periods[-1])
             columns = concatenate_tables(periods)
-            order = np.argsort(columns["user"], kind="stable")
+            order = np.argsort(columns["user"], kind="stable")  # from period by period to user by user
             parts.append({name: values[order] for name, values in columns.items()})
         return concatenate_tables(parts)
 
@@ -271,19 +274,30 @@ def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed
         UserError: the table of propensities would be too large.
     """
     sizes = {"n_users": n_users, "n_items": world.n_items, "n_periods": world.params.n_periods}
-    return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
+    propensities = propensity_table(world, policy, log, n_users, seed)
+    return Exposures.from_log(log, **sizes, propensities=propensities)
 
 
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """Compute the propensities (U, I, P) of a policy on a simulated log, or (U, I, 1) if all periods have the same.
 
-    The arguments are those of :func:`exposures_of`. The policy observes the logged events, period by period.
+    The policy observes the logged events, period by period.
+
+    Args:
+        world: world in which the log was simulated.
+        policy: policy under which it was simulated.
+        log: log of users 0 .. n_users - 1.
+        n_users: number of users.
+        seed: seed of the log.
+
+    Raises:
+        UserError: the table would be too large.
     """
     recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = 1
     if recommender.changes:
         n_periods = world.params.n_periods
-    size = 4 * n_users * world.n_items * n_periods
+    size = 4 * n_users * world.n_items * n_periods  # bytes, 4 for a float32
     if size > _TABLE_BYTES:
         raise UserError(
             f"the propensities of {n_users:,} users x {world.n_items:,} items x {n_periods} periods would take "
@@ -296,7 +310,7 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
         events = {name: log[name][rows] for name in ("user", "action", "item", "reward", "time")}
         for t in range(n_periods):
             table[users, :, t] = recommender.probabilities(seed, users)
-            if t < n_periods - 1:
+            if t < n_periods - 1:  # no probabilities follow the last period
                 recommender.observe_events({name: values[events["time"] == t] for name, values in events.items()})
     return table
 

@@ -29,10 +29,11 @@ class TopSlates(SlatePolicy):
 
 def top_shares(scores: Floats, size: int) -> Floats:
     """Return the probability (n, I) of each item to be in the top ``size``, if ties are broken by fair draws."""
-    last = np.partition(scores, -size, axis=1)[:, -size, None]
-    above = scores > last
-    tied = scores == last
-    return np.where(tied, (size - above.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True), above)
+    last_score = np.partition(scores, -size, axis=1)[:, -size, None]  # (n, 1) score of the last place
+    is_above = scores > last_score
+    is_tied = scores == last_score
+    n_places_left = size - is_above.sum(axis=1, keepdims=True)
+    return np.where(is_tied, n_places_left / is_tied.sum(axis=1, keepdims=True), is_above)
 
 
 class UpliftOracle(DeployedPolicy):
@@ -144,8 +145,8 @@ class Slates(DecisionRunner):
             policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
         later = LaterSlates(self.world, policy, self.past)
         size = self.world.params.slate_size
-        counted = range(self.past * size, self.world.params.n_periods * size)
-        return self.sum_rewards(functools.partial(_uplift, self.world, seed), counted, later, n, seed, executor)
+        counted = range(self.past * size, self.world.params.n_periods * size)  # shown items of the horizon's periods
+        return self.sum_rewards(functools.partial(_shown_uplift, self.world, seed), counted, later, n, seed, executor)
 
     def _fitted(self, learner: Learner, n: int, seed: int) -> Policy:
         """Fit a learner on the past of n users of a seed: on exposures if it can, else on the log."""
@@ -158,7 +159,7 @@ class Slates(DecisionRunner):
         return as_policy(exposure_learner.fit_exposures(exposures, seed=self.fit_seed))
 
 
-def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
+def _shown_uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
     """Return the true uplift of each shown item in a shard's log.
 
     Args:

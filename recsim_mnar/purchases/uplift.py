@@ -34,11 +34,15 @@ from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Ve
 from recsim_mnar.kernels.checks import level_of, refuse_first
 from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 
-LEAST_ESS, FEW_ESS = 100.0, 30.0
-"""Effective sample sizes below which a finding is raised, and below which it is grave."""
-WIDE, USELESS = 0.4, 1.0
-"""Half widths of an interval, relative to the larger of effect and purchase rate, from which a finding is raised, and
-from which it is grave; the limits of off-policy values."""
+LEAST_ESS = 100.0
+"""Effective sample size below which a finding is raised."""
+FEW_ESS = 30.0
+"""Effective sample size below which that finding is grave."""
+WIDE = 0.4
+"""Half width of an interval, relative to the larger of effect and purchase rate, from which a finding is raised; this
+limit and the next are those of off-policy values."""
+USELESS = 1.0
+"""Relative half width of an interval from which that finding is grave."""
 _METHOD = "Student on sums by user, with the heaviest step"
 
 
@@ -90,29 +94,32 @@ def _estimate(
     square = influence**2
     second = float(square.sum())
     fourth = float((square**2).sum())
-    below = above = math.inf
+    reach_below = reach_above = math.inf  # distances from the value to the ends of its interval
     if users > 1:
         degrees = degrees_of_freedom(users, int(statistic.rewarded.sum()), second, fourth)
         variance = second * small_sample_factor(users, level, degrees)
         third = 0.0
         if second > 0.0:
             third = float((square * influence).sum()) / second
-        below, above = Spread(variance, third, statistic.step, statistic.step).reaches(level)
-    doubts = [*few_users(users), *findings]
-    if statistic.ess < statistic.n * (1.0 - 1e-9):
+        reach_below, reach_above = Spread(variance, third, statistic.step, statistic.step).reaches(level)
+    all_findings = [*few_users(users), *findings]
+    if statistic.ess < statistic.n * (1.0 - 1e-9):  # the weights differ by more than rounding
         message = f"the effective sample is {statistic.ess:.3g} of {statistic.n:,} cells"
         severity = scaled(statistic.ess, LEAST_ESS, FEW_ESS)
-        doubts.append(Finding("effective_sample", severity, statistic.ess, message, _MORE_USERS))
+        all_findings.append(Finding("effective_sample", severity, statistic.ess, message, _MORE_USERS))
     if scale is not None:
-        doubts.append(_wide_interval((below + above) / 2.0, max(scale, abs(value))))
+        all_findings.append(_wide_interval((reach_below + reach_above) / 2.0, max(scale, abs(value))))
     if fourth > 0.0:
         equal_users = second**2 / fourth  # n if n users have equal influences and the others none
         message = f"the spread rests on the equivalent of {equal_users:.2g} equal users, so its own size is uncertain"
         severity = min(scaled(equal_users, 10.0, 2.0), CAUTION)
-        doubts.append(Finding("uneven_users", severity, equal_users, message, _MORE_USERS))
+        all_findings.append(Finding("uneven_users", severity, equal_users, message, _MORE_USERS))
     details = {**diagnostics, "standard_error": float(np.sqrt(second))}
-    ends = (value - below, value + above)
-    return Estimate(value, *ends, level, _METHOD, statistic.n, statistic.ess, details, Verdict.of(doubts), name)
+    low = value - reach_below
+    high = value + reach_above
+    return Estimate(
+        value, low, high, level, _METHOD, statistic.n, statistic.ess, details, Verdict.of(all_findings), name
+    )
 
 
 _MORE_USERS = "use more users"
@@ -169,7 +176,9 @@ def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimat
     tau = np.asarray(uplift, np.float64)
     lists = np.asarray(lists)
     check_length(lists.shape[1], tau.shape[1])
-    return _mean(np.take_along_axis(tau, lists, axis=1).mean(axis=1), level, f"cp@{lists.shape[1]}", lists.size)
+    return _mean_estimate(
+        np.take_along_axis(tau, lists, axis=1).mean(axis=1), level, f"cp@{lists.shape[1]}", lists.size
+    )
 
 
 def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) -> Estimate:
@@ -184,14 +193,16 @@ def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) 
     tau = np.asarray(uplift, np.float64)
     ranking = top_items(scores, tau.shape[1], seed=seed)
     gains = 1.0 / np.log2(np.arange(2, tau.shape[1] + 2))
-    return _mean(np.take_along_axis(tau, ranking, axis=1) @ gains, level, "cdcg", tau.size)
+    return _mean_estimate(np.take_along_axis(tau, ranking, axis=1) @ gains, level, "cdcg", tau.size)
 
 
-def _mean(values: Floats, level: float, name: str, n: int) -> Estimate:
+def _mean_estimate(values: Floats, level: float, name: str, n: int) -> Estimate:
     """Return the estimate of a mean of values (U,) over users, from n cells."""
     mean = float(values.mean())
     influence = (values - mean) / len(values)
-    return _estimate(_Statistic(mean, influence, np.ones(len(values), bool), n, float(n)), level, name, diagnostics={})
+    every_user = np.ones(len(values), bool)  # true uplifts are no purchases, of which a user might have none
+    statistic = _Statistic(mean, influence, rewarded=every_user, n=n, ess=float(n))
+    return _estimate(statistic, level, name, diagnostics={})
 
 
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
@@ -236,19 +247,22 @@ def evaluate_lists(
             raise UserError(f"unknown list metric {metric!r}; {nearest(metric, LIST_METRICS)}")
     if empty not in EMPTY:
         raise UserError(f"unknown way to count lists without an estimate, {empty!r}; {nearest(empty, EMPTY)}")
-    chosen = range(exposures.n_periods) if periods is None else np.asarray(periods, np.int64).tolist()
-    table = checked_lists(lists, exposures, len(chosen))
-    weighted = bool(set(metrics) & set(WEIGHTED))
-    if weighted:
+    numbers = list(range(exposures.n_periods))
+    if periods is not None:
+        numbers = np.asarray(periods, np.int64).tolist()
+    table = checked_lists(lists, exposures, len(numbers))
+    least_weight: float | None = None
+    if set(metrics) & set(WEIGHTED):
+        least_weight = clip
         exposures.need_propensities()
         if not 0.0 <= clip < 1.0:
             raise UserError(f"clip must be in [0, 1), got {clip}")
-    shown = []
-    for k, period in enumerate(chosen):
-        users = _present(exposures, present, period)
-        items = table[min(k, len(table) - 1), users]
-        shown.append(_shown_in(exposures, period, users, items, clip if weighted else None))
-    return {metric: _list_estimate(metric, shown, exposures, empty, level) for metric in metrics}
+    looked_up = []
+    for k, period in enumerate(numbers):
+        users = _counted_users(exposures, present, period)
+        items = table[min(k, len(table) - 1), users]  # all periods share the lists if there is one row
+        looked_up.append(_look_up_lists(exposures, period, users, items, clip=least_weight))
+    return {metric: _list_estimate(metric, looked_up, exposures, empty, level) for metric in metrics}
 
 
 @dataclass(frozen=True)
@@ -272,10 +286,10 @@ class _Period:
     weights: Floats
 
 
-def _shown_in(exposures: Exposures, period: int, users: Ints, items: Ints, clip: float | None) -> _Period:
+def _look_up_lists(exposures: Exposures, period: int, users: Ints, items: Ints, *, clip: float | None) -> _Period:
     """Look up the items (n, N) of lists of users (n,) in one period of the log.
 
-    With ``clip`` they get weights, whose inverse is at least ``clip``; with None all weights are 1.
+    With ``clip`` they get weights, whose inverses are at least ``clip``; with None all weights are 1.
 
     Raises:
         UserError: a weight is infinite.
@@ -284,19 +298,21 @@ def _shown_in(exposures: Exposures, period: int, users: Ints, items: Ints, clip:
     propensities = exposures.propensity_of(users[:, None], items, period)
     weights = np.ones(items.shape)
     if clip is not None:
-        p = np.maximum(np.where(treated, propensities, 1.0 - propensities), clip)
+        p_observed = np.maximum(np.where(treated, propensities, 1.0 - propensities), clip)
 
-        def message(user: int, place: int) -> str:
-            e = propensities[user, place]
-            what = f"{e:g} on a cell that was {'' if treated[user, place] else 'not '}recommended"
+        def message(row: int, place: int) -> str:
+            """Return the error about the cell whose weight would be infinite."""
+            negation = "" if treated[row, place] else "not "
             return (
-                f"user {users[user]}, item {items[user, place]}, period {period}: the propensity is {what}; clip it, "
-                "or leave it out"
+                f"user {users[row]}, item {items[row, place]}, period {period}: the propensity is "
+                f"{propensities[row, place]:g} on a cell that was {negation}recommended; clip it, or leave it out"
             )
 
-        refuse_first(~(p > 0), message)
-        weights = 1.0 / p
-    return _Period(period, users, treated, bought, propensities, weights)
+        refuse_first(~(p_observed > 0), message)  # NaN too
+        weights = 1.0 / p_observed
+    return _Period(
+        period=period, users=users, treated=treated, bought=bought, propensities=propensities, weights=weights
+    )
 
 
 def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, empty: str, level: float) -> Estimate:
@@ -307,9 +323,9 @@ def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, em
     step = 0.0
     purchase_rate = 0.0
     for k, part in enumerate(periods):
-        value, influence = _in_period(metric, part, empty)
-        values.append(value)
-        influences[k, part.users] = influence
+        period_value, period_influence = _metric_in_period(metric, part, empty)
+        values.append(period_value)
+        influences[k, part.users] = period_influence
         rewarded[part.users] |= part.bought.any(axis=1)
         step = max(step, _largest_step(metric, part.weights))
         purchase_rate += float(part.bought.mean()) / len(periods)
@@ -327,9 +343,10 @@ def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, em
     ess = float(n)
     if metric in WEIGHTED:
         details["largest_weight"] = max(1.0, *(float(part.weights.max()) for part in periods))
-        ess = sum(_kish(part.weights) for part in periods)
+        ess = sum(_effective_cells(part.weights) for part in periods)
     value = float(np.mean(values))
-    statistic = _Statistic(value, np.mean(influences, axis=0), rewarded, n, ess, step / len(periods))
+    influence = np.mean(influences, axis=0)
+    statistic = _Statistic(value, influence, rewarded=rewarded, n=n, ess=ess, step=step / len(periods))
     scale = purchase_rate  # of which an uplift is a difference; a precision is a purchase rate itself
     if metric.startswith("precision"):
         scale = abs(value)
@@ -343,7 +360,7 @@ def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, em
     )
 
 
-def _kish(weights: Floats) -> float:
+def _effective_cells(weights: Floats) -> float:
     """Return the effective number of cells with these weights (Kish 1965)."""
     square = float((weights**2).sum())
     if square > 0:
@@ -376,7 +393,7 @@ def _list_findings(metric: str, periods: list[_Period], exposures: Exposures, de
     else:
         low = min(float(part.propensities.min()) for part in periods)
         high = max(float(part.propensities.max()) for part in periods)
-        at_random = high - low <= 1e-6 * high
+        at_random = high - low <= 1e-6 * high  # equal up to rounding
         if metric == "uplift_snips" and not at_random:
             message = "a ratio within each user's list undoes varying propensities only in part"
             findings.append(Finding("ratio_in_user", CAUTION, high - low, message, "compare with uplift_ips"))
@@ -386,18 +403,19 @@ def _list_findings(metric: str, periods: list[_Period], exposures: Exposures, de
     n_empty = details["without_treated"] + details["without_control"]
     if n_empty:
         share = n_empty / details["user_periods"]
-        worst = CAUTION
+        largest_severity = CAUTION
         # If all propensities are equal, it is by chance alone which lists are left out: no bias.
         if at_random and details["empty"] == "leave_out":
-            worst = 0.0
+            largest_severity = 0.0
         message = (
             f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
         )
-        findings.append(Finding("left_out", min(scaled(share, 0.1, np.inf), worst), share, message, "see uplift_ips"))
+        severity = min(scaled(share, 0.1, np.inf), largest_severity)
+        findings.append(Finding("left_out", severity, share, message, "see uplift_ips"))
     return findings
 
 
-def _in_period(metric: str, part: _Period, empty: str) -> tuple[float, Floats]:
+def _metric_in_period(metric: str, part: _Period, empty: str) -> tuple[float, Floats]:
     """Compute a metric in one period.
 
     Returns:
@@ -419,17 +437,17 @@ def _in_period(metric: str, part: _Period, empty: str) -> tuple[float, Floats]:
         values = np.where(treated, weighted_purchases, -weighted_purchases).sum(axis=1) / treated.shape[1]
     elif metric == "precision":
         values = part.bought.mean(axis=1)
-    else:
-        with np.errstate(invalid="ignore"):
+    else:  # precision_recommended
+        with np.errstate(invalid="ignore"):  # 0 / 0 is NaN: no item of the list was recommended
             values = (part.bought & treated).sum(axis=1) / treated.sum(axis=1)
-    defined = ~np.isnan(values)
-    if not defined.any():
+    is_defined = ~np.isnan(values)
+    if not is_defined.any():
         raise UserError(
             f"period {part.period}: no user's list has both a recommended and an unrecommended item, so {metric} has "
             "no estimate; use uplift_ips, or longer lists"
         )
-    value = float(values[defined].mean())
-    return value, np.where(defined, values - value, 0.0) / defined.sum()
+    value = float(values[is_defined].mean())
+    return value, np.where(is_defined, values - value, 0.0) / is_defined.sum()
 
 
 def _pooled_uplift(part: _Period, weighted_purchases: Floats) -> tuple[float, Floats]:
@@ -444,13 +462,15 @@ def _pooled_uplift(part: _Period, weighted_purchases: Floats) -> tuple[float, Fl
     """
     treated = part.treated
     if treated.all() or not treated.any():
-        which = "everything" if treated.any() else "nothing"
-        raise UserError(f"period {part.period}: {which} in the lists was recommended, there is nothing to compare with")
+        extent = "everything" if treated.any() else "nothing"
+        raise UserError(
+            f"period {part.period}: {extent} in the lists was recommended, there is nothing to compare with"
+        )
     ratios = []
     influences = []
-    for half in (treated, ~treated):
-        purchases = (weighted_purchases * half).sum(axis=1)
-        weights = (part.weights * half).sum(axis=1)
+    for cells in (treated, ~treated):
+        purchases = (weighted_purchases * cells).sum(axis=1)
+        weights = (part.weights * cells).sum(axis=1)
         ratio = purchases.sum() / weights.sum()
         ratios.append(ratio)
         influences.append((purchases - ratio * weights) / weights.sum())
@@ -479,7 +499,7 @@ def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floa
     return gain
 
 
-def _present(exposures: Exposures, present: Any, period: int) -> Ints:
+def _counted_users(exposures: Exposures, present: Any, period: int) -> Ints:
     """Return the users who count in a period, by the argument ``present`` of :func:`evaluate_lists`."""
     if isinstance(present, str):
         if present == "all":

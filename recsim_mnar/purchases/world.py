@@ -203,11 +203,13 @@ class PurchasesLanes(CountedLanes):
             control = control[which]
             treated = treated[which]
         with np.errstate(over="ignore"):
-            drawn_at = addresses(self.seed[which], self.user[which], self.n_decisions[which], self._params.coupling)
-            _slates_kernel.buy(*drawn_at, control, treated, shown.view(np.uint8), bought)
+            draw_addresses = addresses(
+                self.seed[which], self.user[which], self.n_decisions[which], self._params.coupling
+            )
+            _slates_kernel.buy(*draw_addresses, control, treated, shown.view(np.uint8), bought)
         lane, item = np.nonzero(shown | (bought != 0))
         recommended = shown[lane, item]
-        order = np.lexsort((~recommended, lane))
+        order = np.lexsort((~recommended, lane))  # by lane, the recommended items first; stable, so items ascend
         lane = lane[order]
         item = item[order]
         recommended = recommended[order]
@@ -237,7 +239,7 @@ class ExposureWorld(LaneWorld):
     simulated_by = "recsim_mnar.purchases.policies:simulated"
     recommended_by = "recsim_mnar.purchases.policies:as_slate_policy"
     compared_by = "recsim_mnar.purchases.comparison:PurchasesExperiment"
-    environments_by = "recsim_mnar.purchases.envs:of_exposures"
+    environments_by = "recsim_mnar.purchases.envs:make_slate_env"
     tasks_by = "recsim_mnar.purchases.tasks:Slates"
     instead = "recommends slates: use recsim_mnar.simulate or the environment recsim_mnar/Purchases-v0"
     params: Any
@@ -451,24 +453,31 @@ class PurchasesWorld(ExposureWorld):
     ) -> None:
         self.params = params or PurchasesParams()
         self.n_items = self.params.n_items
-        self._given: Outcomes | None = None
-        self._deployed: Floats | None = None
+        self._given_outcomes: Outcomes | None = None
+        self._given_propensities: Floats | None = None
         if (control is None) != (treated is None):
             raise UserError("P(Y^C) and P(Y^T) belong together: give both control and treated")
         if control is not None:
-            self._given = Outcomes(self._matrix(control, "control"), self._matrix(treated, "treated"))
-            if self._given.control.shape != self._given.treated.shape:
+            self._given_outcomes = Outcomes(
+                self._probability_matrix(control, "control"), self._probability_matrix(treated, "treated")
+            )
+            outcomes = self._given_outcomes
+            if outcomes.control.shape != outcomes.treated.shape:
                 raise UserError(
-                    f"control has shape {self._given.control.shape}, treated {self._given.treated.shape}: "
+                    f"control has shape {outcomes.control.shape}, treated {outcomes.treated.shape}: "
                     "they must be the same"
                 )
         if propensities is not None:
-            self._deployed = self._matrix(propensities, "propensities")
-            if not np.all((self._deployed > 0) & (self._deployed < 1)):
+            self._given_propensities = self._probability_matrix(propensities, "propensities")
+            if not np.all((self._given_propensities > 0) & (self._given_propensities < 1)):
                 raise UserError("propensities must be in (0, 1): uplift needs a probability of both")
 
-    def _matrix(self, values: Any, name: str) -> Floats:
-        """Return a user's matrix of probabilities as an array; raise UserError for another shape or other values."""
+    def _probability_matrix(self, values: Any, name: str) -> Floats:
+        """Return a caller's matrix of probabilities (U, I) as an array.
+
+        Raises:
+            UserError: another number of items, or a value that is no probability.
+        """
         matrix = np.ascontiguousarray(values, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.n_items:
             raise UserError(f"{name} has shape {matrix.shape}, the parameters say {self.n_items} items")
@@ -495,7 +504,7 @@ class PurchasesWorld(ExposureWorld):
     # ------------------------------------------------------------------------------------------------------ the truth
 
     @functools.cached_property
-    def _items(self) -> tuple[Floats, Floats, Floats]:
+    def _item_parameters(self) -> tuple[Floats, Floats, Floats]:
         """Draw the latent factors of the items.
 
         Returns:
@@ -512,13 +521,14 @@ class PurchasesWorld(ExposureWorld):
     def outcomes_of(self, seed: int, users: Any) -> Outcomes:
         """Implement :meth:`ExposureWorld.outcomes_of`, by the model or the given matrices."""
         users = np.asarray(users, np.int64)
-        if self._given is not None:
-            rows = users % len(self._given.control)
-            return Outcomes(self._given.control[rows], self._given.treated[rows])
+        if self._given_outcomes is not None:
+            rows = users % len(self._given_outcomes.control)  # any number of users shares the given rows
+            return Outcomes(self._given_outcomes.control[rows], self._given_outcomes.treated[rows])
         from recsim_mnar.purchases import _slates_kernel
 
         p = self.params
-        directions, responses, offsets = self._items
+        directions, responses, offsets = self._item_parameters
+        # One row per user: K normals of taste, then K of sensitivity to recommendations.
         normals = np.empty((len(users), 2 * p.n_factors))
         for rows in consecutive(users):
             normals[rows] = rng.normals(seed, Stream.USER, int(users[rows][0]), normals[rows].shape)
@@ -536,8 +546,8 @@ class PurchasesWorld(ExposureWorld):
         """Implement :meth:`ExposureWorld.deployed_propensities`, by ``deployment`` or the given matrix."""
         users = np.asarray(users, np.int64)
         p = self.params
-        if self._deployed is not None:
-            return self._deployed[users % len(self._deployed)]
+        if self._given_propensities is not None:
+            return self._given_propensities[users % len(self._given_propensities)]
         weights = rank_weights(self.n_items, p)[self._ranks(seed, users)]
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
@@ -547,9 +557,9 @@ class PurchasesWorld(ExposureWorld):
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")
         else:
-            appeal = self._items[2]
-            if self._given is not None:
-                appeal = (self._given.control + self._given.treated).sum(axis=0)
+            _directions, _responses, appeal = self._item_parameters
+            if self._given_outcomes is not None:
+                appeal = (self._given_outcomes.control + self._given_outcomes.treated).sum(axis=0)
             order = np.tile(np.argsort(-appeal, kind="stable"), (len(users), 1))
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(self.n_items)[None, :], axis=1)

@@ -151,13 +151,13 @@ class LaneWorld(World):
                 f"the {self.name} world has no truth column: set truth_column and fill it in its lanes, or ask for "
                 "no truth"
             )
-        opened = self.open_lanes(n_lanes, keep_truth=keep_truth)
-        if isinstance(opened, Lanes) and opened.trusted:
-            return opened
+        lanes = self.open_lanes(n_lanes, keep_truth=keep_truth)
+        if isinstance(lanes, Lanes) and lanes.trusted:
+            return lanes
         if self.slate_size != 1:
             raise UserError(f"world {self.name!r}: an own world shows one item at a time: set slate_size = 1")
         truth_column = self.kept_truth(keep_truth)
-        return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
+        return CheckedLanes(lanes, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
     def kept_truth(self, keep_truth: bool) -> str | None:
         """Return the name of the truth column if ``keep_truth``, else None."""
@@ -274,6 +274,7 @@ class DecisionWorld(LaneWorld):
                 transition = lanes.take(waiting, actions, propensities)
                 events.append(transition.columns)
         columns = {name: np.concatenate([part[name] for part in events]) for name in events[0]}
+        # From decision by decision to user by user; the sort is stable, so a user's rows stay in order.
         order = np.argsort(columns["user"], kind="stable")
         return {name: values[order] for name, values in columns.items()}
 
@@ -321,7 +322,7 @@ def as_world(world: Any) -> World:
     world.check_params()
     try:
         description = world.describe()
-        copied = json.loads(json.dumps(description))
+        copied = json.loads(json.dumps(description))  # raises an error unless it has JSON types only
     except Exception as error:  # an own world's code may raise anything
         raise UserError(f"world {name!r}: describe() must return JSON types, it raises {described(error)}") from None
     if not isinstance(description, dict) or copied.get("name") != name:

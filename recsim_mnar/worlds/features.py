@@ -170,34 +170,34 @@ class FeatureWorld(DecisionWorld):
         if isinstance(reward, str):
             params = replace(params, reward=reward)
             means = None
-        else:
+        else:  # a matrix, a function that computes it, or None
             means = reward
         if (user_features is None) != (item_features is None):
             raise UserError("user_features and item_features belong together: give both")
-        self._given = user_features is not None
+        self._has_given_matrices = user_features is not None
         if user_features is None:
             user_features, item_features, weights, means = _read_or_draw(params, weights, means)
         x = _matrix("user_features", user_features)
         z = _matrix("item_features", item_features)
         if callable(means):
-            means = means(x.copy(), z.copy())
+            means = means(x.copy(), z.copy())  # copies, which the function may change
         if means is not None:
             params = replace(params, reward="means")
-            table = _matrix("the mean rewards", means)
-            if table.shape != (len(x), len(z)):
+            mean_rewards = _matrix("the mean rewards", means)
+            if mean_rewards.shape != (len(x), len(z)):
                 raise UserError(
                     f"the mean rewards must have shape ({len(x)}, {len(z)}), one row per user and one column per item, "
-                    f"got {table.shape}"
+                    f"got {mean_rewards.shape}"
                 )
         elif params.reward == "means":
             raise UserError(f"reward = means: there are none: give them, or one of {', '.join(REWARDS[:2])}")
         else:
-            table = _bilinear(x, z, weights, params)
-        _check_means(table, params)
+            mean_rewards = _mean_rewards_of_model(x, z, weights, params)
+        _check_means(mean_rewards, params)
         self.params = replace(params, n_users=len(x), n_items=len(z))
         self.user_features = x
         self.item_features = z
-        self.means = table
+        self.means = mean_rewards
         self.n_items = len(z)
         self.n_user_features = x.shape[1]
         if params.lengths == "fixed":
@@ -208,7 +208,7 @@ class FeatureWorld(DecisionWorld):
     def describe(self) -> dict[str, Any]:
         """Implement :meth:`World.describe`; matrices that were given are named by their digest."""
         described = super().describe()
-        if self._given or self.params.file:
+        if self._has_given_matrices or self.params.file:
             arrays = (self.user_features, self.item_features, self.means)
             described["arrays"] = {"sha256": sha256_of(*(values.astype("<f8") for values in arrays))}
         return described
@@ -299,7 +299,7 @@ def _matrix(name: str, values: Any) -> Floats:
     return matrix
 
 
-def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floats:
+def _mean_rewards_of_model(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floats:
     """Return the mean rewards (U, I) of the reward models ``logistic`` and ``linear``.
 
     Args:
@@ -316,15 +316,15 @@ def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floa
             raise UserError(
                 f"users have {x.shape[1]} features and items {z.shape[1]}: give weights ({x.shape[1]}, {z.shape[1]})"
             )
-        seen = x
+        projected = x
     else:
         w = _matrix("weights", weights)
         if w.shape != (x.shape[1], z.shape[1]):
             raise UserError(f"weights must have shape ({x.shape[1]}, {z.shape[1]}), got {w.shape}")
-        seen = np.zeros((len(x), z.shape[1]))
-        add_products(seen, x, w.T)
+        projected = np.zeros((len(x), z.shape[1]))  # x W
+        add_products(projected, x, w.T)
     score = np.full((len(x), len(z)), params.offset)
-    add_products(score, seen, z)
+    add_products(score, projected, z)
     if params.reward == "linear":
         return score
     return 1.0 / (1.0 + elementary.exp(-score.ravel()).reshape(score.shape))

@@ -313,8 +313,8 @@ class CountedLanes(Lanes):
         """
         self.user[which] = users
         self.seed[which] = seeds
-        for array in (self.step, self.time, self.n_decisions):
-            array[which] = 0
+        for counter in (self.step, self.time, self.n_decisions):
+            counter[which] = 0
         return rows_by_seed(seeds)
 
     def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, Columns]:
@@ -433,7 +433,7 @@ class PlainLanes(CountedLanes):
         return self._transition(which, np.ones(len(which), np.bool_), None)
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
-        """Implement :meth:`Lanes.take`."""
+        """Implement :meth:`Lanes.take`: the users answer, and then browse up to their next decision."""
         columns: dict[str, Any] = {"action": actions, "propensity": propensities}
         if self.truth_column is not None:
             columns[self.truth_column] = self.expected(which, actions)
@@ -468,7 +468,7 @@ class PlainLanes(CountedLanes):
 
 # --------------------------------------------------------------------------------------- lanes of a user-defined world
 
-_PLACES = ("user", "step", "time", "n_decisions")
+_POSITION_ATTRIBUTES = ("user", "step", "time", "n_decisions")
 """Attributes of lanes, arrays with one entry per lane, that state where each user is."""
 
 
@@ -499,7 +499,7 @@ class CheckedLanes(Lanes):
         self.truth_column = truth_column
         if not isinstance(inner, Lanes):
             self._wrong(f"open_lanes must return an object derived from recsim_mnar.worlds.Lanes, got {inner!r}")
-        for name in _PLACES:
+        for name in _POSITION_ATTRIBUTES:
             shape = getattr(getattr(inner, name, None), "shape", ())
             if shape != (n_lanes,):
                 self._wrong(
@@ -508,8 +508,8 @@ class CheckedLanes(Lanes):
         self._columns: set[str] | None = None  # column names of the first transition
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute in :data:`_PLACES` of the inner lanes, each time anew: they may replace the arrays."""
-        if name in _PLACES:
+        """Return an attribute in :data:`_POSITION_ATTRIBUTES` of the inner lanes, which may replace their arrays."""
+        if name in _POSITION_ATTRIBUTES:
             return getattr(self.inner, name)
         raise AttributeError(name)
 
@@ -522,11 +522,11 @@ class CheckedLanes(Lanes):
         return state
 
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
-        """Implement :meth:`Lanes.begin`."""
+        """Implement :meth:`Lanes.begin`: call the inner lanes and check rows and counters, which must start at 0."""
         transition = self.inner.begin(which, seeds, users)
         zeros = np.zeros(len(which), np.int64)
         self._check("begin", transition, which=which, users=users, first_steps=zeros, n_actions=zeros)
-        self._check_places("begin", transition, which=which, users=users, n_decisions=zeros)
+        self._check_positions("begin", transition, which=which, users=users, n_decisions=zeros)
         return transition
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
@@ -579,12 +579,12 @@ class CheckedLanes(Lanes):
         else:
             transition = self.inner.take_runs(which, n_actions, actions, propensities)
         self._check(method, transition, which=which, users=users, first_steps=steps, n_actions=n_actions)
-        c = transition.columns
-        decision_rows = c["event"] == schema.BANDIT
-        for name, column in (("action", actions), ("propensity", propensities)):
-            if not np.array_equal(c[name][decision_rows], column):
+        columns = transition.columns
+        decision_rows = columns["event"] == schema.BANDIT
+        for name, values in (("action", actions), ("propensity", propensities)):
+            if not np.array_equal(columns[name][decision_rows], values):
                 self._wrong(f"{method}: the bandit rows must hold the {name} that was handed in")
-        self._check_places(method, transition, which=which, users=users, n_decisions=n_before + n_actions)
+        self._check_positions(method, transition, which=which, users=users, n_decisions=n_before + n_actions)
         return transition
 
     def _check(
@@ -660,7 +660,7 @@ class CheckedLanes(Lanes):
             steps: (m,) step that each row must have.
         """
         is_organic = ~is_bandit
-        # Rows that break a rule, the column, and the rule in words.
+        # Each rule: flags of the rows that break it, the column, and the rule in words.
         rules = [
             (c["user"] != users, "user", "must be the user of the lane"),
             (c["step"] != steps, "step", "must count a user's rows from 0, without a gap"),
@@ -682,7 +682,7 @@ class CheckedLanes(Lanes):
                 row = int(np.flatnonzero(broken)[0])
                 self._wrong(f"{method}: {name} {rule}, got {c[name][row]} for user {users[row]}")
 
-    def _check_places(self, method: str, t: Transition, *, which: Ints, users: Ints, n_decisions: Ints) -> None:
+    def _check_positions(self, method: str, t: Transition, *, which: Ints, users: Ints, n_decisions: Ints) -> None:
         """Raise UserError if attributes of the inner lanes are wrong after a transition.
 
         Args:
@@ -696,7 +696,7 @@ class CheckedLanes(Lanes):
             self._wrong(f"{method}: lanes' user must hold the users that were handed to begin")
         if not np.array_equal(self.n_decisions[which][t.alive], n_decisions[t.alive]):
             self._wrong(f"{method}: lanes' n_decisions must count the decisions that a user has come to, from 0")
-        last = t.starts[1:] - 1
-        moved = (np.diff(t.starts) > 0) & t.alive
-        if not np.array_equal(self.step[which][moved], t.columns["step"][last[moved]] + 1):
+        last_rows = t.starts[1:] - 1
+        has_moved = (np.diff(t.starts) > 0) & t.alive
+        if not np.array_equal(self.step[which][has_moved], t.columns["step"][last_rows[has_moved]] + 1):
             self._wrong(f"{method}: lanes' step must be that of the decision awaited: one after the last row's")

@@ -35,7 +35,7 @@ class Params:
         """Convert every field to its declared type, then call ``check``."""
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
-            value = _typed(field.name, getattr(self, field.name), hints[field.name])
+            value = _converted(field.name, getattr(self, field.name), hints[field.name])
             object.__setattr__(self, field.name, value)  # the dataclass is frozen
         self.check()
 
@@ -162,7 +162,7 @@ def one_of(params: Any, **known: Sequence[str]) -> None:
         checks.one_of(getattr(params, name), name, words)
 
 
-def _typed(name: str, value: Any, kind: Any) -> Any:
+def _converted(name: str, value: Any, kind: Any) -> Any:
     """Return the value of a parameter as its declared type; texts, as the command line has them, are parsed.
 
     Args:

@@ -159,7 +159,7 @@ class Entry:
         return imported("simulation", self.world_class().simulated_by)
 
 
-_OURS = (
+_OWN_WORLDS = (
     Entry(
         "sessions", "recsim_mnar.worlds.sessions.world", "SessionsWorld", "recogym-v1",
         "people browse, are shown recommendations, click and leave (RecoGym v1; Jeunen et al. 2019)",
@@ -176,7 +176,7 @@ _OURS = (
 _PACKAGE = __name__.partition(".")[0]
 
 
-def _announced(ours: bool) -> dict[str, Entry]:
+def _announced_worlds(ours: bool) -> dict[str, Entry]:
     """Return the worlds that entry points announce, by name: this package's if ``ours``, else other packages'."""
     entries = {}
     for name, point in announced(GROUP).items():
@@ -186,7 +186,7 @@ def _announced(ours: bool) -> dict[str, Entry]:
     return entries
 
 
-WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS} | _announced(ours=True)
+WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OWN_WORLDS} | _announced_worlds(ours=True)
 """The package's own worlds; :func:`worlds` adds those that other packages announce."""
 
 
@@ -195,12 +195,16 @@ def worlds() -> dict[str, Entry]:
 
     Nothing is imported, so a package that cannot be imported raises an error only when its world is used.
     """
-    return {**_announced(ours=False), **WORLDS}
+    return {**_announced_worlds(ours=False), **WORLDS}
 
 
 def of_a_world(name: str) -> Any:
-    """Return the object of this name that one of the package's announced worlds exports; None if there is none."""
-    for entry in _announced(ours=True).values():
+    """Return an object that the package of one of this package's announced worlds exports; None if none exports it.
+
+    Args:
+        name: name of the object, in ``__all__`` of that package.
+    """
+    for entry in _announced_worlds(ours=True).values():
         package = importlib.import_module(entry.module.rpartition(".")[0])
         if name in package.__all__:
             return getattr(package, name)

@@ -130,7 +130,7 @@ def test_what_a_derived_class_does_in_its_lanes_happens():
     class Sessions(SessionsWorld):
         def open_lanes(self, n_lanes, *, keep_truth=False):
             lanes = super().open_lanes(n_lanes, keep_truth=keep_truth)
-            return _Generous(*lanes._made_of[:-1], keep_truth=keep_truth)
+            return _Generous(*lanes._constructor_arguments[:-1], keep_truth=keep_truth)
 
     class Ratings(RatingsWorld):
         def open_lanes(self, n_lanes, *, keep_truth=False):

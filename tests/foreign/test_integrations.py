@@ -71,15 +71,15 @@ def test_sklearn_predictions_are_those_of_the_model(log):
     policy = reward_policy(tree, P)
     x = made.context[:50]
     by_hand = [[tree.predict(np.append(row, np.eye(P)[item])[None])[0] for item in range(P)] for row in x]
-    np.testing.assert_allclose(policy._ask(x), by_hand)
+    np.testing.assert_allclose(policy._call_function(x), by_hand)
     fitted = RewardModel(DecisionTreeRegressor(max_depth=5)).fit(log, n_items=P, seed=0)
-    np.testing.assert_allclose(fitted._ask(x), by_hand)
+    np.testing.assert_allclose(fitted._call_function(x), by_hand)
 
     from sklearn.naive_bayes import MultinomialNB
 
     some = made.action < 4
     nb = MultinomialNB().fit(made.context[some], made.action[some])
-    shares = classifier_policy(nb, P)._ask(x)
+    shares = classifier_policy(nb, P)._call_function(x)
     np.testing.assert_allclose(shares[:, :4], nb.predict_proba(x))
     assert not shares[:, 4:].any()
     with refused("must be items"):

@@ -128,16 +128,16 @@ def test_model_as_policy(world, kind):
     loose = policy_of(model, rows=None)
     made = simulate(world, policy, n_users=40, seed=9)
     x = decisions(made, P).context
-    np.testing.assert_allclose(loose._ask(x), policy._ask(x), atol=1e-5)
+    np.testing.assert_allclose(loose._call_function(x), policy._call_function(x), atol=1e-5)
     if kind == "PPO":
         with torch.no_grad():
             theirs = model.policy.get_distribution(torch.as_tensor(x)).distribution.probs.numpy()
-        np.testing.assert_allclose(policy._ask(x), theirs, atol=1e-6)
+        np.testing.assert_allclose(policy._call_function(x), theirs, atol=1e-6)
         best = policy_of(model, deterministic=True)
         holds(world, best)
         taken, _ = model.predict(x, deterministic=True)
         clear = np.sort(theirs, axis=1)[:, -1] - np.sort(theirs, axis=1)[:, -2] > 1e-5
-        np.testing.assert_array_equal(np.argmax(best._ask(x), axis=1)[clear], taken[clear])
+        np.testing.assert_array_equal(np.argmax(best._call_function(x), axis=1)[clear], taken[clear])
     with refused(r"the model observes Box.*would show it MultiDiscrete"):
         policy_of(model, observation="last=3")
 
@@ -255,15 +255,15 @@ def test_normalised_observations_are_normalised_frozen(world):
         theirs = model.policy.get_distribution(torch.as_tensor(seen)).distribution.probs.numpy()
         raw = model.policy.get_distribution(torch.as_tensor(x)).distribution.probs.numpy()
     assert np.abs(theirs - raw).max() > 0.01
-    np.testing.assert_allclose(policy._ask(x), theirs, atol=1e-6)
+    np.testing.assert_allclose(policy._call_function(x), theirs, atol=1e-6)
     holds(world, policy)
     before = inner.obs_rms.mean.copy()
     rewards_alone.reset()
     for _ in range(50):
         rewards_alone.step(np.zeros(8, np.int64))
     assert (inner.obs_rms.mean != before).any()
-    np.testing.assert_allclose(policy._ask(x), theirs, atol=1e-6)
-    np.testing.assert_allclose(policy_of(model, transform=lambda x: x)._ask(x), raw, atol=1e-6)
+    np.testing.assert_allclose(policy._call_function(x), theirs, atol=1e-6)
+    np.testing.assert_allclose(policy_of(model, transform=lambda x: x)._call_function(x), raw, atol=1e-6)
 
 
 def test_a_loaded_model_says_what_changed_its_observations(world, tmp_path):
@@ -278,7 +278,7 @@ def test_a_loaded_model_says_what_changed_its_observations(world, tmp_path):
     lanes = vec_env.VecNormalize.load(tmp_path / "statistics.pkl", VecEnvAdapter(vector(1)))
     loaded = sb3.A2C.load(tmp_path / "model.zip", env=lanes, device="cpu")
     for again in (policy_of(loaded), policy_of(alone, transform=lanes.normalize_obs)):
-        np.testing.assert_array_equal(again._ask(x), policy_of(model)._ask(x))
+        np.testing.assert_array_equal(again._call_function(x), policy_of(model)._call_function(x))
 
 
 class Blind(gym.Wrapper):

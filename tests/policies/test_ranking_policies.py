@@ -447,7 +447,9 @@ def test_subsets_suffice_where_the_order_above_does_not_matter(k):
     order = np.random.default_rng(k).permutation(14)[None, :k]
     own, ours = OwnPlackettLuce(Given(weights), k), as_ranking_policy(Given(weights), k)
     users = np.zeros(1, int)
-    assert own._sets(users, order)[0] == pytest.approx(ours.propensities_of(users, order).set[0], rel=1e-11)
+    assert own._set_probabilities(users, order)[0] == pytest.approx(
+        ours.propensities_of(users, order).set[0], rel=1e-11
+    )
 
 
 @pytest.mark.verify

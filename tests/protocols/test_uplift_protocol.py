@@ -16,7 +16,7 @@ from recsim_mnar.purchases.comparison import (
     TRAINED,
     PurchasesExperiment,
     UpliftSettings,
-    one_period,
+    draw_period,
     purchases_as_views,
     title,
 )
@@ -104,7 +104,7 @@ def test_the_ab_test_shows_the_slates_as_the_world_would():
     for _ in range(2):
         c = lanes.take(everyone, lists, np.ones(lists.shape)).columns
         shown_bought += np.bincount(c["user"][c["reward"] == 1], minlength=n)
-    own = sum(one_period(of, {"mine": lists}, seed, t) for t in range(2))[0]
+    own = sum(draw_period(of, {"mine": lists}, seed, t) for t in range(2))[0]
     np.testing.assert_array_equal(own[0], shown_bought)
 
 

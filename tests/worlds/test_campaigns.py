@@ -40,7 +40,10 @@ def test_growth_is_its_twin():
     for day in (100.0, 100.0, 333.3, 500.0):  # stopping on the way changes nothing
         platform.advance(day)
     found = sorted(
-        zip(*(platform._additions[n][: platform._n].tolist() for n in ("users", "items", "times")), strict=True)
+        zip(
+            *(platform._additions[n][: platform._n_additions].tolist() for n in ("users", "items", "times")),
+            strict=True,
+        )
     )
     expected = sorted(twin.organic(world, 5, 500.0))
     assert [row[:2] for row in found] == [(u, i) for u, i, _ in expected]

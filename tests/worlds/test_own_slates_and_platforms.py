@@ -12,7 +12,7 @@ from test_cli import fails
 
 from recsim_mnar import rng
 from recsim_mnar.campaigns import CampaignsWorld
-from recsim_mnar.campaigns.platform import opened, platform_log, run_campaigns
+from recsim_mnar.campaigns.platform import open_checked_platform, platform_log, run_campaigns
 from recsim_mnar.envs import purchases_env
 from recsim_mnar.log import Log
 from recsim_mnar.protocols.comparison import experiment_of
@@ -217,6 +217,6 @@ def test_a_platform_of_another_kind_is_simulated_and_says_why_it_cannot_be_compa
     assert "its parameters lack n_users, list_length, n_campaigns, reference_day" in line
     assert "compared_by" in line
     with refused("the platform of the unlived world has no world, seed, campaigns, present"):
-        opened(Unlived(DaysParams()), 1)
+        open_checked_platform(Unlived(DaysParams()), 1)
     with refused("parameters of the endless world have no n_days"):
-        opened(Endless(NoPeriods(n_items=60)), 1)
+        open_checked_platform(Endless(NoPeriods(n_items=60)), 1)

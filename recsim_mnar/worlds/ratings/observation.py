@@ -62,7 +62,7 @@ def alpha_scale(values: Any, shares: Any, alpha: float, density: float) -> float
         raise UserError(f"alpha and density must be in (0, 1], got {alpha:g} and {density:g}")
     # Largest density, at k = 1. fsum rounds once only, so the result is the same on every machine.
     most = math.fsum((relative_propensity(values, alpha) * np.asarray(shares)).tolist())
-    if density > most * (1 + 1e-12):
+    if density > most * (1 + 1e-12):  # beyond rounding
         raise UserError(
             f"density {density:g} cannot be reached at alpha = {alpha:g}: k would be {density / most:.3g}; "
             f"lower density to {math.floor(1000 * most) / 1000:g} or raise alpha"
@@ -130,6 +130,7 @@ def rerank(scores: Any, marginals: Any = MARGINALS) -> Floats:
     if not (np.all(shares >= 0) and abs(shares.sum() - 1.0) < 1e-6):
         raise UserError(f"marginals must be shares that sum to 1, got {shares.tolist()}")
     order = np.argsort(scores.ravel(), kind="stable")
+    # Rank of the first entry of each higher rating; the last edge is the number of entries.
     edges = np.rint(np.cumsum(shares) * scores.size).astype(np.int64)
     out = np.empty(scores.size)
     out[order] = 1.0 + np.searchsorted(edges[:-1], np.arange(scores.size), side="right")
@@ -199,13 +200,14 @@ def complete(
     chosen = FactorizationConfig()
     for rank in ranks:
         for penalty in penalties:
-            form = FactorizationConfig(rank=rank, penalty=penalty)
-            fit = factorise(train, None, form, seed=seed, **FITS)
-            guess = np.clip(np.rint(fit.factors.at(test.users, test.items)), 1, 5)
-            accuracy[f"d={rank}, lambda={penalty:g}"] = share = float((guess == test.values).mean())
-            if share > best:
-                best = share
-                chosen = form
+            config = FactorizationConfig(rank=rank, penalty=penalty)
+            fit = factorise(train, None, config, seed=seed, **FITS)
+            rounded = np.clip(np.rint(fit.factors.at(test.users, test.items)), 1, 5)
+            share_exact = float((rounded == test.values).mean())
+            accuracy[f"d={rank}, lambda={penalty:g}"] = share_exact
+            if share_exact > best:
+                best = share_exact
+                chosen = config
     full = factorise(ratings, None, chosen, seed=seed, **FITS)
     return Completion(rerank(full.factors.matrix(), marginals), chosen, accuracy)
 

@@ -133,14 +133,14 @@ class RatingsLanes(CountedLanes):
         self._world = world
         self._params = params = world.params
         super().__init__(n_lanes, truth_column=truth_column)
-        self._earns = np.zeros((n_lanes, params.n_items), np.float32)
+        self._rewards_now = np.zeros((n_lanes, params.n_items), np.float32)
         # Users drawn in advance for begin_alone: seed, first user, and each user's rewards and revealed ratings.
-        self._ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
+        self._drawn_ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
 
     @property
     def state(self) -> Floats:
         """Implement :attr:`Lanes.state`: the reward that each item would earn now, (n, I)."""
-        return self._earns.astype(np.float64)
+        return self._rewards_now.astype(np.float64)
 
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: the organic rows are the ratings that the users reveal."""
@@ -150,7 +150,7 @@ class RatingsLanes(CountedLanes):
         revealed = np.empty(ratings.shape, np.bool_)
         for seed, rows in self.seat(which, seeds, users):
             ratings[rows], p[rows], revealed[rows] = self._reveal(seed, users[rows])
-        self._earns[which] = self._earned(ratings, revealed)
+        self._rewards_now[which] = self._first_rewards(ratings, revealed)
         lane, item = np.nonzero(revealed)
         starts, columns = self.rows(which, revealed.sum(axis=1))
         columns["event"][:] = schema.ORGANIC
@@ -175,8 +175,13 @@ class RatingsLanes(CountedLanes):
         drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users, n_items), items)
         return ratings, p, drawn.reshape(p.shape) < p
 
-    def _earned(self, ratings: Floats, revealed: Flags) -> Floats:
-        """Return the reward (n, I) of each item at its first recommendation; arguments as :meth:`_reveal` returns."""
+    def _first_rewards(self, ratings: Floats, revealed: Flags) -> Floats:
+        """Return the reward (n, I) of each item at its first recommendation.
+
+        Args:
+            ratings: (n, I) all ratings.
+            revealed: (n, I) True for the ratings that the user has revealed.
+        """
         if self._params.repeat_pays:
             return ratings
         return np.where(revealed, 0.0, ratings)
@@ -189,14 +194,14 @@ class RatingsLanes(CountedLanes):
         """
         if type(self) is not RatingsLanes:  # a derived class may override `begin`
             return None
-        last_seed, first, earns, histories = self._ahead
+        last_seed, first, first_rewards, histories = self._drawn_ahead
         if seed != last_seed or not first <= user < first + len(histories):
             n_ahead = 1
-            if seed == last_seed and user == first + len(histories):
+            if seed == last_seed and user == first + len(histories):  # users arrive in the order of their ids
                 n_ahead = max(min(2 * len(histories), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items), 1)
             ratings, p, revealed = self._reveal(seed, np.arange(user, user + n_ahead))
             first = user
-            earns = self._earned(ratings, revealed)
+            first_rewards = self._first_rewards(ratings, revealed)
             histories = []
             for j in range(n_ahead):
                 item = np.flatnonzero(revealed[j])
@@ -208,22 +213,22 @@ class RatingsLanes(CountedLanes):
                         "time": np.arange(len(item), dtype=np.float64).tolist(),
                     }
                 )
-            self._ahead = seed, first, earns, histories
+            self._drawn_ahead = seed, first, first_rewards, histories
         columns = histories[user - first]
         self.user[0] = user
         self.seed[0] = seed
         self.n_decisions[0] = 0
         self.step[0] = self.time[0] = len(columns["item"])
-        self._earns[0] = earns[user - first]
+        self._rewards_now[0] = first_rewards[user - first]
         return columns
 
     def take_alone(self, action: int) -> tuple[float, bool] | None:
-        """Implement :meth:`Lanes.take_alone`."""
+        """Implement :meth:`Lanes.take_alone`; None for a derived class, which may override :meth:`take`."""
         if type(self) is not RatingsLanes:
             return None
-        reward = self._earns.item(0, action)
+        reward = self._rewards_now.item(0, action)
         if not self._params.repeat_pays:
-            self._earns[0, action] = 0.0
+            self._rewards_now[0, action] = 0.0
         n_decisions = self.n_decisions.item() + 1
         self.n_decisions[0] = n_decisions
         self.step[0] += 1
@@ -236,11 +241,11 @@ class RatingsLanes(CountedLanes):
         columns["event"][:] = schema.BANDIT
         columns["action"][:] = actions
         columns["propensity"][:] = propensities
-        columns["reward"][:] = self._earns[which, actions]
+        columns["reward"][:] = self._rewards_now[which, actions]
         if self.truth_column is not None:
             columns[self.truth_column][:] = columns["reward"]
         if not self._params.repeat_pays:
-            self._earns[which, actions] = 0.0
+            self._rewards_now[which, actions] = 0.0
         self.time[which] += 1
         self.n_decisions[which] += 1
         return Transition(starts, columns, self.n_decisions[which] < self._params.n_decisions)
@@ -287,7 +292,8 @@ class RatingsWorld(DecisionWorld):
         elif propensities is not None:
             raise UserError("propensities belong to a matrix of ratings: give both")
         elif params.observation == "alpha":
-            alpha_scale(STARS, params.shares, params.alpha, params.density)  # refuses what cannot be reached
+            # Called for its check only: it refuses a density that cannot be reached.
+            alpha_scale(STARS, params.shares, params.alpha, params.density)
 
     @classmethod
     def from_matrix(cls, matrix: Any, propensities: Any = None, **params: Any) -> RatingsWorld:
@@ -339,8 +345,9 @@ class RatingsWorld(DecisionWorld):
     def _scores(self, seed: int, users: Ints) -> Floats:
         """Return the scores (n, I) of users (n,) with consecutive ids; thresholds between them make ratings."""
         p = self.params
-        items = self._item_factors
+        items = self._item_factors  # the last column has the offsets
         first = int(users[0])
+        # At least one column: the generator needs one, and without factors it is not used.
         taste = rng.normals(seed, Stream.USER, first, (len(users), max(p.n_factors, 1)))
         scores = np.tile(items[:, -1], (len(users), 1))
         add_products(scores, taste[:, : p.n_factors], items)

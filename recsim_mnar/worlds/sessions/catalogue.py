@@ -62,7 +62,7 @@ def make_catalogue(params: SessionsParams) -> Catalogue:
     click_factors = factors[source]
     if params.normalize_beta:
         click_factors /= np.sqrt((click_factors**2).sum(axis=1, keepdims=True))
-    return Catalogue(factors, offsets, click_factors, offsets[source], flips)
+    return Catalogue(factors, offsets, click_factors=click_factors, click_offsets=offsets[source], flips=flips)
 
 
 def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
@@ -179,7 +179,7 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
     drawn = uniforms(seed, Stream.CALENDAR, items, 0)
     arrives_later = drawn < params.arriving
     arrives_later[np.argmax(drawn)] = False  # at least one item is there from the start
-    during = drawn / (params.arriving or 1.0)
+    during = drawn / (params.arriving or 1.0)  # with no later arrivals any divisor does
     before = np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
     arrival = params.calendar * np.where(arrives_later, during, before)
     middle = (np.arange(PERIODS) + 0.5) * (params.calendar / PERIODS)
@@ -208,7 +208,8 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
     from recsim_mnar.worlds.sessions import _catalogue_kernel
 
     n_items = len(catalogue.item_offsets)
-    n_recent = n_items if params.fatigue > 0.0 else 0
+    n_recent = n_items if params.fatigue > 0.0 else 0  # arrays of effects that a world lacks stay empty
+    n_weights = n_items if params.calendar > 0.0 else 0
     return _catalogue_kernel.Changes(
         fatigue=params.fatigue,
         spread=params.fatigue_spread,
@@ -227,18 +228,18 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
         weariness=np.zeros(n_lanes),
         wearied=np.zeros(n_lanes, np.int64),
         satisfaction=np.zeros(n_lanes),
-        weights=np.empty(n_items if params.calendar > 0.0 else 0),
+        weights=np.empty(n_weights),
     )
 
 
-def held(changes: Any) -> tuple[NDArray[Any], ...]:
+def state_arrays(changes: Any) -> tuple[NDArray[Any], ...]:
     """Return the arrays of ``changes`` that are the lanes' state, to be copied with the lanes; () if it is None.
 
     These are ``recency``, ``noted``, ``weariness``, ``wearied`` and ``satisfaction``; ``weights`` is working space.
     """
     if changes is None:
         return ()
-    return changes[-6:-1]
+    return changes[-6:-1]  # the last fields but one, in the order above
 
 
 class State(NamedTuple):

@@ -48,20 +48,22 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
     p = world.params
     catalogue = world.catalogue
     n = n_points(world.n_items)
-    first = p.sigma_omega_initial
+    initial_sd = p.sigma_omega_initial
     position, normal = points(n, p.n_factors)
-    views, recommendations = world.expected_events(_answered(world, world.click_probabilities(first * normal)))
-    square = mean_square_time(p.clock, p.clock_mean, p.clock_sd)
-    relative = (p.sigma_omega / max(first, 1e-12)) ** 2 * square
-    omega = first * interests_at(normal, views_before(position, views), relative)
-    chosen = softmax(omega, catalogue.item_factors, catalogue.item_offsets)
-    shares = chosen.mean(axis=0)
+    initial_clicks = world.click_probabilities(initial_sd * normal)
+    views, recommendations = world.expected_events(_mean_click_probability(world, initial_clicks))
+    square_time = mean_square_time(p.clock, p.clock_mean, p.clock_sd)
+    # Variance of the drift per event, in units of the initial variance; 1e-12 guards against a division by 0.
+    drift_variance = (p.sigma_omega / max(initial_sd, 1e-12)) ** 2 * square_time
+    omega = initial_sd * interests_at(normal, views_before(position, views), drift_variance)
+    view_probabilities = softmax(omega, catalogue.item_factors, catalogue.item_offsets)
+    shares = view_probabilities.mean(axis=0)
     clicks = world.click_probabilities(omega)
     return {
         "popularity_entropy": _entropy(shares),
         "popularity_gini": gini(shares),
-        "personal_bits": _entropy(shares) - _entropy(chosen) / n,
-        "drift_per_event": float(np.sqrt(relative)),
+        "personal_bits": _entropy(shares) - _entropy(view_probabilities) / n,
+        "drift_per_event": float(np.sqrt(drift_variance)),
         "views_per_user": views,
         "recommendations_per_user": recommendations,
         "click_rate": float(clicks.mean()),
@@ -71,7 +73,7 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
     }
 
 
-def _answered(world: SessionsWorld, clicks: Floats) -> float:
+def _mean_click_probability(world: SessionsWorld, clicks: Floats) -> float:
     """Return the probability that a decision of the uniform policy is clicked, at any position of a slate.
 
     In a slate every item is replaced by one of mean attraction, as if items were drawn with replacement.
@@ -124,6 +126,7 @@ def points(n: int, dimension: int) -> tuple[Floats, Floats]:
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 
+    # Sobol's first point is 0: the shift by half a step keeps all points within (0, 1).
     result = Sobol(dimension + 1, scramble=False).random(n) + 0.5 / n
     normal = ndtri(result[:, 1:])
     normal = (normal - normal.mean(axis=0)) / np.maximum(normal.std(axis=0), 1e-12)

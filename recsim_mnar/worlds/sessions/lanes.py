@@ -24,7 +24,7 @@ from recsim_mnar.worlds.lanes import (
     Transition,
     cumulative_of,
 )
-from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, held, state_of
+from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, state_arrays, state_of
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, LOGISTIC, ONE, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
@@ -41,6 +41,7 @@ def new_rows(capacity: int, keep_truth: bool) -> Any:
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
     kinds = [np.dtype(column.dtype) for column in schema.COLUMNS]
+    # First byte of each column in a common block: sizes are rounded up to cache lines of 64 bytes.
     edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in kinds])
     if edges[-1] > _ONE_BLOCK:
         columns = [aligned(capacity, kind) for kind in kinds]
@@ -50,14 +51,18 @@ def new_rows(capacity: int, keep_truth: bool) -> Any:
             block[first : first + capacity * kind.itemsize].view(kind)
             for first, kind in zip(edges, kinds, strict=False)
         ]
-    return _sessions_kernel.Rows._make([*columns, np.empty(capacity if keep_truth else 0)])
+    n_truths = capacity if keep_truth else 0
+    return _sessions_kernel.Rows._make([*columns, np.empty(n_truths)])
 
 
-def grown(rows: Any, capacity: int, used: int) -> Any:
+def with_room(rows: Any, capacity: int, used: int) -> Any:
     """Return a copy of ``rows`` with room for ``capacity`` rows, in which the first ``used`` are kept."""
     larger = []
     for old in rows:
-        new = np.empty(capacity if len(old) else 0, old.dtype)
+        size = 0
+        if len(old):  # an optional column that is not kept stays empty
+            size = capacity
+        new = np.empty(size, old.dtype)
         new[:used] = old[:used]
         larger.append(new)
     return type(rows)(*larger)
@@ -115,12 +120,12 @@ class SessionsLanes(Lanes):
     ) -> None:
         from recsim_mnar.worlds.sessions import _lanes_kernel, _softmax_kernel, _views_kernel
 
-        self._made_of: tuple[Any, ...] = (params, catalogue, sampler, tables, shift, n_lanes, keep_truth)
+        self._constructor_arguments: tuple[Any, ...] = (params, catalogue, sampler, tables, shift, n_lanes, keep_truth)
         self._kernel = _lanes_kernel
         self._keep_truth = keep_truth
         self.n_factors = params.n_factors
-        self.dynamics = _dynamics(params, sampler, keep_truth)
-        self._quiet = (self.dynamics.bandit_out, self.dynamics.never_clicks)
+        self.dynamics = _make_dynamics(params, sampler, keep_truth)
+        self._no_event_limits = (self.dynamics.bandit_out, self.dynamics.never_clicks)
         clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
         arguments = {**vars(tables), **clicks}
         self.tables = _softmax_kernel.Tables(*(arguments[name] for name in _softmax_kernel.Tables._fields))
@@ -144,15 +149,16 @@ class SessionsLanes(Lanes):
         # Draws of later decisions can be examined in advance if the user's state does not change between decisions and
         # a decision shows one item.
         self._foresees = params.slate_size == 1 and not self.dynamics.drift_in_bandit and self._changes is None
-        self._arrays = _arrays(n_lanes, n_padded=tables.factors.shape[0], n_weights=n_weights, n_sums=n_sums)
+        self._lane_arrays = _empty_lanes(n_lanes, n_padded=tables.factors.shape[0], n_weights=n_weights, n_sums=n_sums)
+        self._lane_tuple = tuple(self._lane_arrays)
         # Passing a plain tuple to a kernel costs a third of passing a named one; the kernel restores the names.
         variants = (self.boxes, self.tiers, self.unseen)
-        self._plain = (tuple(self.dynamics), tuple(self.tables), *variants, tuple(self._arrays))
-        self.user = self._arrays.user
-        self.step = self._arrays.step
-        self.time = self._arrays.time
-        self.n_decisions = self._arrays.n_decisions
-        self.scratch = _scratch(sampler, tables, n_sums)
+        self._kernel_arguments = (tuple(self.dynamics), tuple(self.tables), *variants, self._lane_tuple)
+        self.user = self._lane_arrays.user
+        self.step = self._lane_arrays.step
+        self.time = self._lane_arrays.time
+        self.n_decisions = self._lane_arrays.n_decisions
+        self.scratch = _working_arrays(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
         self._starts = np.zeros(n_lanes + 1, np.int64)
         self._used = 0
@@ -163,20 +169,20 @@ class SessionsLanes(Lanes):
 
     def __reduce__(self) -> Any:
         """Pickle as the constructor's arguments and the state of the users."""
-        *parts, keep_truth = self._made_of
-        return functools.partial(type(self), *parts, keep_truth=keep_truth), (), self._held()
+        *parts, keep_truth = self._constructor_arguments
+        return functools.partial(type(self), *parts, keep_truth=keep_truth), (), self._user_state_arrays()
 
     def __setstate__(self, arrays: tuple[NDArray[Any], ...]) -> None:
         """Copy the state of the users into the arrays of the newly constructed lanes."""
-        for array, values in zip(self._held(), arrays, strict=True):
+        for array, values in zip(self._user_state_arrays(), arrays, strict=True):
             array[...] = values
 
-    def _held(self) -> tuple[NDArray[Any], ...]:
-        """Return the arrays with the state of the users, which a copy takes over."""
+    def _user_state_arrays(self) -> tuple[NDArray[Any], ...]:
+        """Return the arrays with the state of the users, always in the same order, which a copy takes over."""
         unseen: tuple[NDArray[Any], ...] = ()
         if self.unseen is not None:
             unseen = (self.unseen.seen,)
-        return (*self._arrays, *unseen, *held(self._changes))
+        return (*self._lane_arrays, *unseen, *state_arrays(self._changes))
 
     @property
     def state(self) -> Floats:
@@ -184,7 +190,7 @@ class SessionsLanes(Lanes):
 
         The interests are returned as a view, which follows the lanes.
         """
-        omega = self._arrays.omega[:, : self.n_factors]
+        omega = self._lane_arrays.omega[:, : self.n_factors]
         if self._changes is None:
             return omega
         return state_of(self._changes, omega, self.step, self.time)
@@ -196,13 +202,13 @@ class SessionsLanes(Lanes):
 
     def seat(self, which: Ints, seeds: Seeds, users: Ints) -> None:
         """Place new users in lanes ``which``; their first events are simulated when the lanes are next advanced."""
-        self._arrays.seed[which] = seeds
+        self._lane_arrays.seed[which] = seeds
         self.user[which] = users
-        self._arrays.phase[which] = self._kernel.ARRIVING
+        self._lane_arrays.phase[which] = self._kernel.ARRIVING
 
     def awaits(self, which: Ints) -> Flags:
         """Return a mask (n,): True if the user in lane ``which[j]`` waits for a recommendation."""
-        return self._arrays.phase[which] == self._kernel.AWAITING
+        return self._lane_arrays.phase[which] == self._kernel.AWAITING
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
@@ -212,7 +218,7 @@ class SessionsLanes(Lanes):
         """Implement :meth:`Lanes.runs`: draws are addressed by decision, so later ones can be examined in advance."""
         out = np.ones(len(which), np.int64)
         if self._foresees:
-            self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
+            self._kernel.find_runs(self._lane_tuple, which, _FORESEEN, *self._no_event_limits, out)
         return out
 
     def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
@@ -227,19 +233,19 @@ class SessionsLanes(Lanes):
         return type(self) is SessionsLanes
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
-        """Implement :meth:`Lanes.step_at_once`."""
-        done = 0
-        self._used = 0
-        left = 0
+        """Implement :meth:`Lanes.step_at_once` by one kernel for all lanes; rows are kept for :meth:`seen_at_once`."""
+        done = 0  # number of lanes that have been stepped
+        self._used = 0  # number of rows
+        left = 0  # number of lanes that are still ended
         # The kernel stops when the rows are full, and is called again with twice the room.
         while True:
             done, self._used, left = self._kernel.step_at_once(
-                *self._plain, self._changes, tuple(moves), acting, limit, done, len(self.user), left,
+                *self._kernel_arguments, self._changes, tuple(moves), acting, limit, done, len(self.user), left,
                 tuple(self._rows), self._used, self._starts, self.scratch,
             )  # fmt: skip
             if done == len(self.user):
                 return left
-            self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
+            self._rows = with_room(self._rows, 2 * len(self._rows.user), self._used)
 
     def seen_at_once(self) -> tuple[Ints, Columns]:
         """Implement :meth:`Lanes.seen_at_once`."""
@@ -252,7 +258,7 @@ class SessionsLanes(Lanes):
         if self._foresights < _UNFORESEEN:
             self._foresights += 1
         elif self._foresees and self.dynamics.unit_clock:
-            self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, *self._quiet, out)
+            self._kernel.skip_uneventful(self._lane_tuple, which, _FORESEEN, *self._no_event_limits, out)
         return out
 
     def trajectories(
@@ -287,22 +293,22 @@ class SessionsLanes(Lanes):
         while progress[0] < n_users:
             goal = min(n_users, progress[0] + _USERS_A_CALL)
             _trajectories_kernel.trajectories(
-                self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._arrays, np.uint64(seed),
+                self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._lane_arrays, np.uint64(seed),
                 first_user, goal, policy, rows, progress, self.scratch, ahead,
             )  # fmt: skip
             if progress[0] < goal:
                 # The rows are full: room for all users at the rate so far, with a margin, but at most twice as much.
                 capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
-                rows = grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
+                rows = with_room(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
         return columns_of(rows, int(progress[1]), self._keep_truth)
 
     def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Simulate lanes ``which`` up to their next decision; lane j gets ``actions[edges[j]:edges[j + 1]]`` first."""
         if self._move is not self._kernel.advance and self._move.left <= 0:
             self._move = self._kernel.advance
-        return self._moved(self._move, (), which, (edges, actions, propensities))
+        return self._advance_by(self._move, (), which, (edges, actions, propensities))
 
-    def _moved(
+    def _advance_by(
         self, move: Any, settings: tuple[Any, ...], which: Ints, decisions: tuple[NDArray[Any], ...]
     ) -> Transition:
         """Simulate lanes up to their next decision by a kernel, and return the transition.
@@ -320,12 +326,12 @@ class SessionsLanes(Lanes):
         used = 0
         while True:
             done, used = move(
-                *self._plain, self._changes, *settings, which, done, *decisions, tuple(self._rows), used, starts,
-                self.scratch,
+                *self._kernel_arguments, self._changes, *settings, which, done, *decisions, tuple(self._rows), used,
+                starts, self.scratch,
             )  # fmt: skip
             if done == len(which):
                 break
-            self._rows = grown(self._rows, 2 * len(self._rows.user), used)
+            self._rows = with_room(self._rows, 2 * len(self._rows.user), used)
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
         return Transition(starts, columns, self.awaits(which))
@@ -387,17 +393,19 @@ class RankingLanes(SessionsLanes):
     def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Simulate lanes ``which`` up to their next decision; users who wait for one get rankings (n, k) first."""
         is_waiting = self.awaits(which)
-        slates = self.n_decisions[which].copy()  # number of each user's present decision
+        slate_numbers = self.n_decisions[which].copy()  # number of each user's present decision
         rankings = np.asarray(actions, np.int32).reshape(-1, self._size)
-        stated = np.asarray(propensities, np.float64).reshape(-1, self._size)
-        moved = self._moved(self._kernel.advance_rankings, (self._reading,), which, (rankings, stated))
+        ranking_propensities = np.asarray(propensities, np.float64).reshape(-1, self._size)
+        transition = self._advance_by(
+            self._kernel.advance_rankings, (self._reading,), which, (rankings, ranking_propensities)
+        )
         for name in schema.OF_RANKINGS:
             declared = schema.OPTIONAL[name]
-            moved.columns[name] = np.full(moved.starts[-1], declared.null, declared.dtype)
-        rows = moved.starts[:-1][is_waiting, None] + np.arange(self._size)
-        moved.columns["slate"][rows] = slates[is_waiting, None]
-        moved.columns["position"][rows] = np.arange(self._size)
-        return moved
+            transition.columns[name] = np.full(transition.starts[-1], declared.null, declared.dtype)
+        rows = transition.starts[:-1][is_waiting, None] + np.arange(self._size)  # the slates' rows
+        transition.columns["slate"][rows] = slate_numbers[is_waiting, None]
+        transition.columns["position"][rows] = np.arange(self._size)
+        return transition
 
 
 class _FirstCalls:
@@ -426,7 +434,7 @@ class _FirstCalls:
 _FIRST_CALLS = _FirstCalls()
 
 
-def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
+def _make_dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
     """Return the scalar parameters of the kernels, a ``_sessions_kernel.Dynamics``."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
@@ -455,7 +463,7 @@ def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
     )
 
 
-def _arrays(n: int, *, n_padded: int, n_weights: int, n_sums: int) -> Any:
+def _empty_lanes(n: int, *, n_padded: int, n_weights: int, n_sums: int) -> Any:
     """Return the state of the users in n lanes, a ``_softmax_kernel.Lanes`` of empty lanes.
 
     Args:
@@ -484,7 +492,7 @@ def _arrays(n: int, *, n_padded: int, n_weights: int, n_sums: int) -> Any:
     )
 
 
-def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
+def _working_arrays(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
     """Return the kernels' working arrays, a ``_softmax_kernel.Scratch``; they hold nothing between calls."""
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
@@ -553,7 +561,8 @@ class SessionsOccasions(Occasions):
         n = len(lanes.user)
         waiting = _lanes_kernel.Waiting(np.zeros(n), np.zeros(n))
         self._waiting = tuple(waiting)
-        self._items = np.empty(_VIEWS_A_LANE * n if views else 0, np.int32)
+        n_items = _VIEWS_A_LANE * n if views else 0
+        self._items = np.empty(n_items, np.int32)  # items viewed
         self.share = _lanes_kernel.NEVER_CLICKS
         self.user = lanes.user
         self.n_decisions = lanes.n_decisions
@@ -567,14 +576,14 @@ class SessionsOccasions(Occasions):
         return self.answer(which, np.zeros(len(which), np.bool_))
 
     def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
-        """Implement :meth:`Occasions.answer`."""
+        """Implement :meth:`Occasions.answer` by a kernel, which is called anew when the room for views is full."""
         starts = np.empty(len(which) + 1, np.int64)
         done = used = 0
         lanes = self._lanes
         while True:
             done, used = self._kernel.advance_to_occasion(
-                *lanes._plain, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts,
-                lanes.scratch,
+                *lanes._kernel_arguments, self._waiting, which, done, clicked, self._draws_views, self._items, used,
+                starts, lanes.scratch,
             )  # fmt: skip
             if done == len(which):
                 break
@@ -585,7 +594,7 @@ class SessionsOccasions(Occasions):
         return starts, self._items[:used].copy(), lanes.awaits(which)
 
     def reward_means(self, which: Ints, actions: Actions) -> Floats:
-        """Implement :meth:`Occasions.reward_means`."""
+        """Implement :meth:`Occasions.reward_means`: click probabilities of the items recommended."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         out = np.empty(len(which))

@@ -12,8 +12,13 @@ from recsim_mnar.worlds.params import Params, must, one_of
 
 LOGISTIC = "logistic"
 CLICK_LINKS = ("recogym", LOGISTIC)
-POSITION, CASCADE, INDEPENDENT = USER_MODELS = ("position", "cascade", "independent")
-ONE, SEVERAL = CLICKS = ("one", "several")
+POSITION = "position"
+CASCADE = "cascade"
+INDEPENDENT = "independent"
+USER_MODELS = (POSITION, CASCADE, INDEPENDENT)
+ONE = "one"
+SEVERAL = "several"
+CLICKS = (ONE, SEVERAL)
 OF_SLATES = ("slate_size", "user_model", "examination", "continues", "continues_after_click", "clicks")
 """Names of the parameters that concern slates."""
 MOST_PLACES = 100

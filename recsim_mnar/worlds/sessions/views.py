@@ -20,7 +20,7 @@ _VECTOR = 64
 """Number of float32 of which array lengths are multiples, so that vectorised loops have no scalar remainder."""
 _LINE = 64
 """Size of a cache line in bytes."""
-_NEVER = -1e30
+_PADDING_OFFSET = -1e30
 """Offset (logit) of padding, which is therefore never drawn."""
 
 
@@ -49,7 +49,7 @@ class ViewSampler(NamedTuple):
     cold_boxes: int = 0
 
 
-_FRESH = ViewSampler(0)
+_NEW_SOFTMAX = ViewSampler(0)
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
@@ -81,7 +81,7 @@ def view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewS
         sigma_mu_organic: standard deviation of the item offsets; popularity counts as uneven from 1 on.
     """
     if sigma_mu_organic >= 1.0 and n_factors <= 10:
-        for limit, sampler in _UNEVEN:
+        for limit, sampler in _SAMPLERS_IF_UNEVEN:
             if n_items < limit:
                 n_warm = 0
                 if sampler.hot:
@@ -89,16 +89,17 @@ def view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewS
                 return sampler._replace(warm=n_warm)
     if n_factors > 10:
         if n_items < 2000:
-            return _FRESH
+            return _NEW_SOFTMAX
         return ViewSampler(128, 0.7)
+    # Number of items below which the sampler is used, and its fields ``boxes`` and ``drift``.
     for limit, boxes, drift in ((400, 0, 0.0), (1500, 32, 0.7), (5000, 64, 0.7), (50_000, 128, 1.0)):
         if n_items < limit:
             return ViewSampler(boxes, drift)
     return ViewSampler(512, 2.0)
 
 
-_UNEVEN = (
-    (200, _FRESH),
+_SAMPLERS_IF_UNEVEN = (
+    (200, _NEW_SOFTMAX),
     (600, ViewSampler(32, waste=1.0, hot=64, warm=2000)),
     (2000, ViewSampler(32, waste=1.0, hot=128, warm=2000)),
     (6000, ViewSampler(64, waste=2.0, hot=128, warm=6000)),
@@ -162,11 +163,11 @@ def _box_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
         order = np.arange(n_items)
         starts = np.append(np.arange(0, n_items, 32), n_items)
     else:
-        groups = _split(catalogue, np.arange(n_items), n_groups)
+        groups = _split_by_factors(catalogue, np.arange(n_items), n_groups)
         order = np.concatenate(groups)
         starts = np.cumsum([0] + [len(group) for group in groups])
-    common = _common(catalogue, order, catalogue.item_offsets[order], starts)
-    centre, half = _centres(*_extremes(common["rows"], starts))
+    common = _common_fields(catalogue, order, catalogue.item_offsets[order], starts)
+    centre, half = _boxes_from_corners(*_group_extremes(common["rows"], starts))
     return ViewTables(**common, centre=centre, half=half)
 
 
@@ -179,7 +180,8 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     offsets = catalogue.item_offsets
     by_offset = np.argsort(-offsets, kind="stable")
     hot, warm, cold = np.split(by_offset, [sampler.hot, sampler.hot + sampler.warm])
-    boxes = _split(catalogue, np.sort(warm), sampler.boxes)
+    boxes = _split_by_factors(catalogue, np.sort(warm), sampler.boxes)
+    # The depth is rounded up so that the table's size is a multiple of _VECTOR.
     unit = max(1, _VECTOR // sampler.boxes)
     depth = -(-max(len(box) for box in boxes) // unit) * unit
     # Shorter columns are padded with their last item, whose offset is then replaced so that it is never drawn.
@@ -187,7 +189,7 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     is_item = np.array([np.arange(depth) < len(box) for box in boxes]).T.ravel()
     entries: list[Ints] = []
     if sampler.cold:
-        leaves = _split(catalogue, np.sort(cold), sampler.cold)
+        leaves = _split_by_factors(catalogue, np.sort(cold), sampler.cold)
         in_box = sampler.cold // sampler.cold_boxes
         for i in range(sampler.cold_boxes):
             # Consecutive leaves come from the same half of a split, so they are close. The likeliest entry comes first.
@@ -197,8 +199,8 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
         entries = [entries[i] for i in np.arange(sampler.cold).reshape(sampler.cold_boxes, in_box).T.ravel()]
     order = np.concatenate([hot, table, *entries])
     place_offsets = offsets[order]
-    place_offsets[len(hot) : len(hot) + len(table)][~is_item] = _NEVER
-    common = _common(catalogue, order, place_offsets, np.append(np.arange(0, len(order), 32), len(order)))
+    place_offsets[len(hot) : len(hot) + len(table)][~is_item] = _PADDING_OFFSET
+    common = _common_fields(catalogue, order, place_offsets, np.append(np.arange(0, len(order), 32), len(order)))
     rows = common["rows"]
     first_cold = len(hot) + len(table)
     n_padded = rows.shape[1]
@@ -206,13 +208,13 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     low = warm_rows.min(axis=0)
     high = warm_rows.max(axis=0)
     cold_starts = np.cumsum([0] + [len(entry) for entry in entries])
-    cold_low, cold_high = _extremes(rows[first_cold:], cold_starts)
+    cold_low, cold_high = _group_extremes(rows[first_cold:], cold_starts)
     if entries:
         low = np.concatenate([low, cold_low.reshape(-1, sampler.cold_boxes, n_padded).min(axis=0)])
         high = np.concatenate([high, cold_high.reshape(-1, sampler.cold_boxes, n_padded).max(axis=0)])
     weights = np.exp(offsets[order[first_cold:]])
     sums = [weights[a:b].sum() for a, b in itertools.pairwise(cold_starts)]
-    centre, half = _centres(low, high)
+    centre, half = _boxes_from_corners(low, high)
     return ViewTables(
         **common,
         centre=centre,
@@ -220,14 +222,14 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
         n_hot=len(hot),
         n_warm=len(table),
         n_boxes=sampler.boxes,
-        cold=_aligned_copy(np.concatenate(_centres(cold_low, cold_high))),
+        cold=_aligned_copy(np.concatenate(_boxes_from_corners(cold_low, cold_high))),
         cold_offsets=_aligned_copy(np.log(np.array(sums)).astype(np.float32)),
         cold_starts=cold_starts,
         cold_weights=weights.astype(np.float32),
     )
 
 
-def _split(catalogue: Catalogue, items: Ints, n_groups: int) -> list[Ints]:
+def _split_by_factors(catalogue: Catalogue, items: Ints, n_groups: int) -> list[Ints]:
     """Split items into groups of similar factors, by repeatedly halving each group at the median of its widest factor.
 
     Within a group the items are sorted by falling offset, so that the scan that draws an item usually ends early.
@@ -242,26 +244,40 @@ def _split(catalogue: Catalogue, items: Ints, n_groups: int) -> list[Ints]:
         halves = []
         for group in groups:
             spread = np.ptp(catalogue.item_factors[group], axis=0)
-            along = catalogue.item_factors[group, int(np.argmax(spread))]
-            ranked = group[np.argsort(along, kind="stable")]
+            widest_factor = catalogue.item_factors[group, int(np.argmax(spread))]
+            ranked = group[np.argsort(widest_factor, kind="stable")]
             halves += [ranked[: len(ranked) // 2], ranked[len(ranked) // 2 :]]
         groups = halves
     return [group[np.argsort(-catalogue.item_offsets[group], kind="stable")] for group in groups]
 
 
-def _extremes(rows: Floats32, starts: Ints) -> tuple[Floats32, Floats32]:
-    """Return the smallest and the largest factors in each group of rows, (G, L) each; group g starts at starts[g]."""
-    if len(starts) == 1:
+def _group_extremes(rows: Floats32, starts: Ints) -> tuple[Floats32, Floats32]:
+    """Find the box around the factors of each group of rows.
+
+    Args:
+        rows: (n, L) factors.
+        starts: (G + 1,) bounds: group g has the rows starts[g]:starts[g + 1].
+
+    Returns:
+        lowest: (G, L) smallest factors in each group.
+        highest: (G, L) largest factors in each group.
+    """
+    if len(starts) == 1:  # no group, which reduceat refuses
         return rows[:0], rows[:0]
     return np.minimum.reduceat(rows, starts[:-1], axis=0), np.maximum.reduceat(rows, starts[:-1], axis=0)
 
 
-def _centres(lowest: Floats32, highest: Floats32) -> tuple[Floats32, Floats32]:
-    """Return the centres and the half widths of boxes, (L, G) each, from their corners (G, L)."""
+def _boxes_from_corners(lowest: Floats32, highest: Floats32) -> tuple[Floats32, Floats32]:
+    """Compute the boxes of groups from their corners (G, L).
+
+    Returns:
+        centre: (L, G) centres.
+        half: (L, G) half widths.
+    """
     return _aligned_copy(((lowest + highest) / 2).T), _aligned_copy(((highest - lowest) / 2).T)
 
 
-def _common(catalogue: Catalogue, order: Ints, offsets: NDArray[np.float64], starts: Ints) -> dict[str, Any]:
+def _common_fields(catalogue: Catalogue, order: Ints, offsets: NDArray[np.float64], starts: Ints) -> dict[str, Any]:
     """Return the fields of :class:`ViewTables`, by name, that all samplers have.
 
     Args:
@@ -272,16 +288,16 @@ def _common(catalogue: Catalogue, order: Ints, offsets: NDArray[np.float64], sta
     """
     n_places = len(order)
     n_factors = catalogue.item_factors.shape[1]
-    padded = -(-n_factors // 5) * 5  # kernels read five factors at a time
-    rows = np.zeros((n_places, padded), np.float32)
+    n_padded = -(-n_factors // 5) * 5  # kernels read five factors at a time
+    rows = np.zeros((n_places, n_padded), np.float32)
     rows[:, :n_factors] = catalogue.item_factors[order]
-    room = -(-n_places // _VECTOR) * _VECTOR
-    factors = aligned((padded, room), np.float32)
+    n_padded_places = -(-n_places // _VECTOR) * _VECTOR
+    factors = aligned((n_padded, n_padded_places), np.float32)
     factors[:, :n_places] = rows.T
     factors[:, n_places:] = 0.0
-    all_offsets = aligned(room, np.float32)
+    all_offsets = aligned(n_padded_places, np.float32)
     all_offsets[:n_places] = offsets
-    all_offsets[n_places:] = _NEVER
+    all_offsets[n_places:] = _PADDING_OFFSET
     return {
         "factors": factors,
         "offsets": all_offsets,

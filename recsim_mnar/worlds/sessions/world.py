@@ -158,15 +158,17 @@ class SessionsWorld(DecisionWorld):
         best = means.max(axis=1, keepdims=True)
         values = means
         if p.fatigue > 0.0:
-            later = p.fatigue * p.fatigue_spread / (1.0 - p.fatigue_memory)
-            values = means * (1.0 - p.fatigue * now.recency) - best * later * now.recency
+            # Weariness fades by the factor fatigue_memory per step: 1 / (1 - fatigue_memory) steps in all.
+            later_loss = p.fatigue * p.fatigue_spread / (1.0 - p.fatigue_memory)
+            values = means * (1.0 - p.fatigue * now.recency) - best * later_loss * now.recency
         if p.retention > 0.0:
+            # The least norm keeps tiny interests from counting as strong ones.
             length = np.maximum(np.sqrt((now.omega**2).sum(axis=1, keepdims=True)), 0.5)
             values = values + best * p.retention * np.tanh(now.omega @ self.catalogue.item_factors.T / length)
         return values
 
     def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
-        """Implement :meth:`DecisionWorld.reward_means_of`."""
+        """Implement :meth:`DecisionWorld.reward_means_of`; a kernel computes only the items asked for if it can."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         derived = type(self).reward_means is not SessionsWorld.reward_means
