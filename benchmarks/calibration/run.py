@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.fitting.members import OFF
+from recsim_mnar.fitting.members import MOST_STANDARD_ERRORS
 from recsim_mnar.log.table import Log
 from recsim_mnar.worlds.registry import listed_presets, make_world
 from recsim_mnar.worlds.sessions.invariants import functionals
@@ -69,7 +69,7 @@ def fit_of(setting: str, number: int, users: int, draws: int) -> dict[str, Any]:
         "weight": round(facts["click_link_weight"], 4),
         "rank": rank,
         "width": {name: round(value, 4) for name, value in width.items()},
-        "off": facts["click_rate_off"] > OFF,
+        "off": facts["click_rate_off"] > MOST_STANDARD_ERRORS,
     }
 
 

@@ -25,7 +25,7 @@ from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
-from recsim_mnar.estimators.facts import Stated
+from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.log.columns import Clusters, LogColumns
 
 RESULTS = Path(__file__).resolve().parent / "segments.json"
@@ -191,7 +191,8 @@ def refused(setting: Setting, logs: int) -> dict[str, Any]:
     for number in range(logs):
         draw = np.random.Generator(np.random.PCG64([number, 31, 8]))
         log = log_of(setting, world(setting, draw), draw)
-        users, stated = Clusters.of(log["user"], setting.rows), Stated(True, 0.0, 1.0, None, 0.2 / setting.items)
+        users = Clusters.of(log["user"], setting.rows)
+        stated = Facts(full_support=True, reward_min=0.0, reward_max=1.0, propensity_min=0.2 / setting.items)
         for name, make in (FIXED | DEPENDS).items():
             segments = segments_of(make(log, draw))
             for place, action in enumerate((log["item"], None)):

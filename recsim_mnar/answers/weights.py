@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators.checks import mean_weight_limits
 from recsim_mnar.estimators.facts import Facts
+from recsim_mnar.estimators.intervals import gamma_limits, small_sample_factor
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import written
 from recsim_mnar.kernels.checks import told_apart
@@ -414,7 +415,8 @@ class SegmentTest:
         missing_mass = 0.0
         if missing is not None:
             missing_mass = float(np.mean(missing[rows]))
-        return self._wrong_mean(self.targets[name][rows], rows, level, missing_mass, self.facts)
+        weights = self.targets[name] / self.propensity
+        return self._wrong_mean(self.targets[name][rows], rows, level, missing_mass, self.facts, weights)
 
     def _wrong_mean_of_items(self, rows: Ints, level: float) -> float | None:
         """Test a policy that shows the items that are too frequent in half of the users, on the other half.
@@ -442,7 +444,15 @@ class SegmentTest:
                     return mean
         return None
 
-    def _wrong_mean(self, target: Floats, rows: Ints, level: float, missing_mass: float, facts: Facts) -> float | None:
+    def _wrong_mean(
+        self,
+        target: Floats,
+        rows: Ints,
+        level: float,
+        missing_mass: float,
+        facts: Facts,
+        weights_in_log: Floats | None = None,
+    ) -> float | None:
         """Return a policy's mean weight on some rows if it is proved to differ from 1 - missing_mass, else None.
 
         Args:
@@ -451,12 +461,19 @@ class SegmentTest:
             level: two-sided level of the proof.
             missing_mass: mean probability of actions that the log never takes.
             facts: stated facts; a mean that is too small counts only if they include support.
+            weights_in_log: (n,) the policy's weights in the whole log, needed if a mean that is too small counts.
         """
         cluster = None
         if self.users is not None:
             cluster = self.users.at(rows)
         sums = PolicySums.of(self.propensity[rows], target, cluster)
-        low, high = mean_weight_limits(sums, level)
+        # A segment may have a handful of users, at a level far in the tail.
+        low, high = mean_weight_limits(sums, level, degrees=sums.users - 1.0)
+        if facts.supports and high < 1.0 and weights_in_log is not None:
+            # The mean may be small because the heaviest weights are not among the segment's few rows.
+            variance = sums.mean_weight_error**2 * small_sample_factor(sums.users, level)
+            heaviest = float(np.max(weights_in_log)) / rows.size
+            high = max(high, gamma_limits(sums.mean_weight, variance, heaviest, level)[1])
         # Without support the log may lack actions of the target, and then a mean below 1 is no error.
         too_small = facts.supports and high + missing_mass < 1.0
         if low + missing_mass > 1.0 or too_small:

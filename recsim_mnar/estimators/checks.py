@@ -52,7 +52,7 @@ FAR = 1000.0
 """Factor by which nobody will enlarge a log, so that advice does not name it."""
 
 
-def mean_weight_limits(sums: PolicySums, level: float) -> tuple[float, float]:
+def mean_weight_limits(sums: PolicySums, level: float, degrees: float = math.inf) -> tuple[float, float]:
     """Compute confidence limits of the expected weight E[w], clustered by user and on a log scale.
 
     E[w] is 1 minus the target's probability of actions that the log never takes, if propensities are right.
@@ -60,17 +60,20 @@ def mean_weight_limits(sums: PolicySums, level: float) -> tuple[float, float]:
     Args:
         sums: sums of the policy's weights.
         level: two-sided level.
+        degrees: degrees of freedom of Student's t, for few users; infinite for the normal distribution.
 
     Returns:
         Lower and upper limit; 0 and inf for one user or if every weight is 0.
     """
-    from scipy.special import ndtri
+    from scipy.special import ndtri, stdtrit
 
     mean = sums.mean_weight
     if sums.users < 2 or mean <= 0.0:
         return 0.0, math.inf
     # e^30 is as good as infinite, and does not overflow.
-    reach = min(float(ndtri(0.5 + level / 2.0)) * sums.mean_weight_error / mean, 30.0)
+    upper_tail = 0.5 + level / 2.0
+    quantile = float(ndtri(upper_tail)) if math.isinf(degrees) else float(stdtrit(degrees, upper_tail))
+    reach = min(quantile * sums.mean_weight_error / mean, 30.0)
     return mean * math.exp(-reach), mean * math.exp(reach)
 
 

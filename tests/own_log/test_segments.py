@@ -10,8 +10,10 @@ import pandas as pd
 import pytest
 
 from recsim_mnar.answers.records import segment_lines
-from recsim_mnar.answers.weights import NOT_FIXED, TOO_MANY
+from recsim_mnar.answers.weights import NOT_FIXED, TOO_MANY, Segments, SegmentTest
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import Facts
+from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
 from twins.facts import difference, estimate_value
@@ -282,3 +284,32 @@ def test_the_command_says_and_requires_segments(tmp_path, capsys):
     assert "By place: 2 segments" in (tmp_path / "out" / "report.html").read_text()
     compared = run(capsys, *asked, "--by", "place", "--baseline", "today")[1]
     assert sum(line.startswith("│ CH") for line in compared.splitlines()) == 1
+
+
+def test_segments_of_few_users_are_not_refused_by_chance():
+    """With a handful of users per segment a mean weight needs Student's quantile, and a heavy weight may be missing."""
+    refused = 0
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        n, n_users, n_items, n_segments = 4_000, 1_000, 20, 20
+        user = np.sort(rng.integers(0, n_users, n))
+        shares = 1.0 / np.arange(1, n_segments + 1) ** 1.5  # the smallest segments have a few users
+        segment_of_user = rng.choice(n_segments, n_users, p=shares / shares.sum())
+        logging = rng.dirichlet(np.full(n_items, 0.5)) * 0.8 + 0.2 / n_items
+        target = rng.dirichlet(np.full(n_items, 0.5))
+        item = rng.choice(n_items, n, p=logging)
+        test = SegmentTest(
+            reward=(rng.random(n) < 0.1).astype(float),
+            propensity=logging[item],
+            users=Clusters.of(user, n),
+            targets={"new": target[item]},
+            missing={},
+            action=item,
+            facts=Facts(full_support=True),
+        )
+        segments = Segments.of("country", segment_of_user[user], np.arange(n_segments))
+        try:
+            test.refuse(segments)
+        except UserError:
+            refused += 1
+    assert refused <= 2
