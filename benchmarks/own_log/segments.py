@@ -25,7 +25,6 @@ from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
-from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.log.columns import Clusters, LogColumns
 
 RESULTS = Path(__file__).resolve().parent / "segments.json"
