@@ -97,9 +97,8 @@ class Policy(abc.ABC):
             uniforms: (n,) in [0, 1), the only randomness that the decision may use.
 
         Returns:
-            actions: (n,) integers.
-            propensities: (n,) in (0, 1], the probability over the uniform that the policy takes this action in the
-                user's present state.
+            Actions (n,), integers, and propensities (n,) in (0, 1]: the probability over the uniform that the policy
+            takes this action in the user's present state.
         """
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:

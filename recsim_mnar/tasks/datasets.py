@@ -115,7 +115,7 @@ class TaskDataset:
 
     @property
     def sha256(self) -> str:
-        """Compute the sha256 of names, shapes and values of the arrays :data:`_DIGESTED`, the same on every machine."""
+        """Compute the sha256 of names, shapes and values of the digested arrays, the same on every machine."""
         digest = hashlib.sha256()
         for name in _DIGESTED:
             values = np.ascontiguousarray(getattr(self.decisions, name))
