@@ -417,8 +417,9 @@ def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArra
         for low, high in zip(lows, highs, strict=True):
             selected = np.flatnonzero((users >= low) & (users < high))
             if len(selected):
-                selected = selected[np.argsort(users[selected], kind="stable")]
-                yield replace(store.rows(selected), user=np.asarray(users[selected]))
+                # Files are read in their order, and sorted in memory.
+                block = replace(store.rows(selected), user=np.asarray(users[selected]))
+                yield block[np.argsort(users[selected], kind="stable")]
 
 
 RunInOrder = Callable[[Iterable[Callable[[], "PartSums | None"]], Executor], Iterable["PartSums | None"]]
