@@ -364,7 +364,7 @@ class RowStore(ExitStack):
                 self._files[name].write(np.ascontiguousarray(values).data)
         except OSError as error:
             raise MachineError(
-                f"rows whose users come in no order are sorted in {tempfile.gettempdir()}: {error.strerror}. "
+                f"rows whose users come in no order are sorted in {tempfile.tempdir or 'a temporary folder'}: {error.strerror}. "
                 "Make room there, set TMPDIR to another folder, or sort the log by user"
             ) from None
 

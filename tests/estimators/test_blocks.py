@@ -245,3 +245,15 @@ def test_a_full_disk_is_named_with_what_to_do(monkeypatch):
     block = Block({"x": np.arange(5.0)}, np.arange(5), np.arange(5))
     with pytest.raises(MachineError, match=r"No space left on device.*TMPDIR"):
         list(sorted_blocks([block], 10, lambda: None))
+
+
+def test_no_folder_for_temporary_files_is_an_error_in_one_line(monkeypatch):
+    def refuse(*args):
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
+    block = Block({"x": np.arange(5.0)}, np.arange(5), np.arange(5))
+    with pytest.raises(MachineError, match="No usable temporary directory"):
+        list(sorted_blocks([block], 10, lambda: None))
