@@ -363,8 +363,9 @@ class RowStore(ExitStack):
                     self._dtypes[name] = values.dtype
                 self._files[name].write(np.ascontiguousarray(values).data)
         except OSError as error:
+            folder = tempfile.tempdir or "a temporary folder"  # gettempdir() would raise again if there is none
             raise MachineError(
-                f"rows whose users come in no order are sorted in {tempfile.tempdir or 'a temporary folder'}: {error.strerror}. "
+                f"rows whose users come in no order are sorted in {folder}: {error.strerror}. "
                 "Make room there, set TMPDIR to another folder, or sort the log by user"
             ) from None
 
