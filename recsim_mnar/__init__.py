@@ -61,6 +61,7 @@ if _TYPE_CHECKING:
     from recsim_mnar.tasks import Task as Task
     from recsim_mnar.tasks import TaskDataset as TaskDataset
     from recsim_mnar.tasks import evaluate as evaluate
+    from recsim_mnar.tasks import evaluate_agent as evaluate_agent
     from recsim_mnar.tasks import task as task
     from recsim_mnar.tasks import task_dataset as task_dataset
     from recsim_mnar.tasks import tasks as _tasks
@@ -104,7 +105,7 @@ _NAMES = {
     "simulation.items": "OnlineRun simulate_online",
     "simulation.oracle": "Oracle Planner",
     "studies": "Design Study run_study",
-    "tasks": "Evaluation Task TaskDataset evaluate task task_dataset task_names=tasks",
+    "tasks": "Evaluation Task TaskDataset evaluate evaluate_agent task task_dataset task_names=tasks",
     "testing.kinds": "check=check_named",
     "worlds": "DecisionWorld World make_world",
 }

@@ -23,7 +23,7 @@ from recsim_mnar.envs.validation import (
     step_line,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import LaneWorld, World, decision_world
+from recsim_mnar.worlds.base import LaneWorld, World, decision_world, of_decisions
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):
@@ -98,6 +98,11 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     def user_seed(self) -> int | None:
         """Return the seed of the users; None before the first reset."""
         return self._queue.seed
+
+    @property
+    def user(self) -> int:
+        """Return the id of the present user; -1 before the first reset."""
+        return self._user
 
     @property
     def info(self) -> str:
@@ -196,7 +201,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             UserError: the world shows slates, or does not define its expected rewards.
         """
         self._check_waiting()
-        return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
+        return of_decisions(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _observe_views(self, info: Info) -> Any:
         """Add the organic events of ``info`` to the observation, and return it in a new array."""

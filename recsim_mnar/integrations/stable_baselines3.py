@@ -270,6 +270,30 @@ def policy_of(
     return policy
 
 
+def agent_of(model: Any, *, deterministic: bool = False) -> Callable[[gym.Env[Any, Any]], Callable[..., Any]]:
+    """Return a trained model for :func:`recsim_mnar.evaluate_agent`, with its recurrent state and action masks.
+
+    Observations are normalised by the ``VecNormalize`` of the model's environment, if it has one, with its present
+    statistics. Give ``evaluate_agent`` the observation and the other wrappers of the training.
+
+    Args:
+        model: a trained algorithm of Stable-Baselines3 or sb3-contrib, also one whose actions are slates.
+        deterministic: always take the most probable action.
+    """
+    normaliser = model.get_vec_normalize_env()
+
+    def predict(observations: Any, state: Any, starts: Array, **masks: Any) -> tuple[Array, Any]:
+        if normaliser is not None:
+            observations = normaliser.normalize_obs(observations)
+        return model.predict(observations, state=state, episode_start=starts, deterministic=deterministic, **masks)
+
+    def predict_with_masks(observations: Any, state: Any, starts: Array, masks: Any = None) -> tuple[Array, Any]:
+        return predict(observations, state, starts, action_masks=masks)
+
+    takes_masks = "action_masks" in inspect.signature(model.predict).parameters
+    return lambda env: predict_with_masks if takes_masks else predict
+
+
 def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
     """Return a function from observations (n, width) to a model's outputs (n, n_items), action values or probabilities.
 

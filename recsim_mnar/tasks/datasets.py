@@ -149,7 +149,8 @@ class TaskDataset:
 
         An episode is a user; it has the seed and the options with which the recovered environment resets to that user.
         ``ref_min_score`` and ``ref_max_score`` are the mean rewards of the random policy and of the task's reference in
-        an episode.
+        an episode. Values of the task are means over all users, also those who leave without a decision and have no
+        episode; which users these are does not depend on the policy.
 
         Args:
             root: folder of Minari's data sets; None for Minari's default.
@@ -177,6 +178,7 @@ class TaskDataset:
             EpisodeBuffer(**episode, seed=recipe.seed, options={"user": int(episode["infos"]["user"][0])})
             for episode in to_minari(self.decisions)
         ]
+        users_per_episode = recipe.users / len(episodes)
         with _minari_at(root), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Minari warns that an e-mail address and a link are missing
             if recipe.minari_id in minari.list_local_datasets():
@@ -187,8 +189,8 @@ class TaskDataset:
                 **spaces,
                 algorithm_name=f"{recipe.policy}+epsilon={recipe.epsilon:g}",
                 author="recsim-mnar",
-                ref_min_score=chosen.random.value,
-                ref_max_score=chosen.best.value,
+                ref_min_score=chosen.random.value * users_per_episode,
+                ref_max_score=chosen.best.value * users_per_episode,
                 num_episodes_average_score=chosen.runner().reference_units,
                 description=f"{chosen.summary}; logged by a {recipe.quality} policy",
                 requirements=["recsim-mnar"],

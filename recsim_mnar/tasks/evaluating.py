@@ -7,7 +7,7 @@ import functools
 import hashlib
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from importlib import resources
@@ -133,12 +133,16 @@ def task_env(name: str, **params: Any) -> Any:
         **params: keywords of the environment, such as those of :class:`recsim_mnar.envs.WorldEnv`. ``observation`` is
             view counts by default; ``fatigue-50-v1``, where shown items matter, needs ``shown=0.9``.
     """
+    chosen = task(name)
+    return env_of(chosen, world_of_env(chosen, params, vector=False), **params)
+
+
+def env_of(chosen: Task, world: World, **params: Any) -> Any:
+    """Make the single environment of a task in its world, which several environments may share."""
     from gymnasium.wrappers import TimeLimit
 
     from recsim_mnar.envs import world_env
 
-    chosen = task(name)
-    world = _world_of_env(chosen, params, vector=False)
     env: Any = world_env(world, **params)
     env.unwrapped.max_episode_steps = chosen.horizon  # before gymnasium.make adds any other limit
     if world.most_decisions == chosen.horizon:  # the world itself ends every episode there
@@ -160,7 +164,7 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
     from recsim_mnar.envs import world_vector_env
 
     chosen = task(name)
-    world = _world_of_env(chosen, options, vector=True)
+    world = world_of_env(chosen, options, vector=True)
     steps = options.pop("max_episode_steps", None)
     if steps is None:
         steps = chosen.horizon
@@ -172,7 +176,7 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
     return world_vector_env(num_envs, world=world, max_episode_steps=steps, **options)
 
 
-def _world_of_env(chosen: Task, keywords: Mapping[str, Any], *, vector: bool) -> World:
+def world_of_env(chosen: Task, keywords: Mapping[str, Any], *, vector: bool) -> World:
     """Check the keywords of a task's environment, and make its world.
 
     Raises:
@@ -337,27 +341,48 @@ def evaluate(
     agents = list(agent) if isinstance(agent, (list, tuple)) else [agent]
     if not agents:
         raise UserError("no agent: give one, or a list with one per training seed")
-    which, n, seed = _resolve_users(users, n_users, chosen)
     runners = [chosen.runner(number) for number in range(len(agents))]
     policies = [runner.policy_of(seeded_agent) for runner, seeded_agent in zip(runners, agents, strict=True)]
 
-    def run_all(seed: int) -> list[Earned]:
+    def run_all(n: int, seed: int) -> list[Earned]:
         return [runner.run(policy, n, seed, executor) for runner, policy in zip(runners, policies, strict=True)]
 
-    runs = run_all(chosen.seed)  # on the public users
+    names = "/".join(dict.fromkeys(policy.name for policy in policies))
+    return evaluation_of(chosen, names, run_all, users, n_users, executor)
+
+
+def evaluation_of(
+    chosen: Task,
+    name: str,
+    run_all: Callable[[int, int], list[Earned]],
+    users: str | Evaluation,
+    n_users: int | None,
+    executor: Executor | None = None,
+) -> Evaluation:
+    """Run an agent, random and, if its value is not frozen, the reference on the same users, and return the scores.
+
+    Args:
+        chosen: the task.
+        name: name of the agent.
+        run_all: function of the number of users and their seed that returns the rewards for each training seed.
+        users: "public", "quoted", or an evaluation whose users to take.
+        n_users: number of users; None for that of the task, or of the evaluation.
+        executor: executor for random and the reference.
+    """
+    which, n, seed = _resolve_users(users, n_users, chosen)
+    runs = run_all(n, chosen.seed)  # on the public users
     behaviour = runs[0].behaviour
     if len(runs) > 1:
         behaviour = hashlib.sha256("".join(earned.behaviour for earned in runs).encode()).hexdigest()
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
-    runner = runners[0]
+    runner = chosen.runner()
     reference_rewards = None  # on public users the reference's value is frozen with the task
     if which != "public":
-        runs = run_all(seed)
+        runs = run_all(n, seed)
         reference_rewards = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
     random_rewards = runner.run(runner.random_policy(), n, seed, executor).rewards
-    names = "/".join(dict.fromkeys(policy.name for policy in policies))
-    return _evaluation(chosen, names, runs, random_rewards, reference_rewards, (which, check_seed(seed), behaviour))
+    return _evaluation(chosen, name, runs, random_rewards, reference_rewards, (which, check_seed(seed), behaviour))
 
 
 def _evaluation(

@@ -117,9 +117,11 @@ def test_the_log_that_is_the_data_has_no_environment(minari):
 
 
 def test_minari_normalises_as_scores_do(minari, made):
-    """0 is random, 1 the task's reference; the logging policy's score follows from its value."""
+    """0 is random, 1 the task's reference; the logging policy's score follows from its mean reward per episode."""
     dataset = minari.load_dataset(made.write_minari())
-    score = float(minari.get_normalized_score(dataset, np.array([made.recipe.value]))[0])
+    assert dataset.total_episodes < made.recipe.users  # users without a decision have no episode
+    reward_per_episode = made.recipe.value * made.recipe.users / dataset.total_episodes
+    score = float(minari.get_normalized_score(dataset, np.array([reward_per_episode]))[0])
     assert score == pytest.approx(made.recipe.score, abs=6e-4)
     held = dataset.storage.metadata
     assert held["recipe_sha256"] == made.recipe.sha256
