@@ -8,8 +8,10 @@ from contextlib import nullcontext
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.wrappers import FlattenObservation, FrameStackObservation
 from test_integrations import ENV, P, holds
 
+from recsim_mnar import evaluate, evaluate_agent
 from recsim_mnar.export import decisions
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
@@ -354,3 +356,63 @@ def test_models_that_answer_by_more_than_an_observation_are_refused(kind):
     model = getattr(contrib, kind)(network, VecEnvAdapter(vector(2)), device="cpu")
     with refused(kind):
         policy_of(model)
+
+
+# ------------------------------------------------------------------------------ agents in the environment of a task
+
+TASK = "flipped-100-v1"
+
+
+def trained(algorithm, env, **settings):
+    """Train a model for one short rollout, which is enough to act by."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = algorithm("MlpPolicy", env, seed=0, device="cpu", **settings)
+        model.learn(64)
+    return model
+
+
+def task_env(wrap=lambda env: env, name="recsim_mnar/Flipped100-v1", **keywords):
+    return make_vec_env(lambda: wrap(gym.make(name, **keywords)), n_envs=2)
+
+
+def test_model_earns_the_same_as_policy_and_as_agent():
+    """With VecNormalize, whose statistics normalise what either of them sees."""
+    env = vec_env.VecNormalize(task_env())
+    model = trained(sb3.PPO, env, n_steps=16, batch_size=16)
+    by_policy = evaluate(policy_of(model, deterministic=True), TASK, n_users=30)
+    by_agent = evaluate_agent(ours.agent_of(model, deterministic=True), TASK, n_users=30)
+    np.testing.assert_allclose(by_agent.earned, by_policy.earned, rtol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["dqn", "slates", "frames", "recurrent", "masked"])
+def test_agents_that_are_no_policies_get_a_score(kind):
+    task = TASK
+    wrap = {}
+    if kind == "dqn":
+        model = trained(sb3.DQN, task_env(observation="shown=0.9"), learning_starts=16)
+        wrap = {"observation": "shown=0.9"}
+    elif kind == "slates":
+        task = "sessions-slates-10-v1"
+        model = trained(sb3.A2C, task_env(name="recsim_mnar/SessionsSlates10-v1"))
+    elif kind == "frames":
+        wrap = {"wrap": lambda env: FlattenObservation(FrameStackObservation(env, 3))}
+        model = trained(sb3.A2C, task_env(wrap["wrap"]))
+    elif kind == "recurrent":
+        contrib = pytest.importorskip("sb3_contrib")
+        env = task_env()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = contrib.RecurrentPPO("MlpLstmPolicy", env, n_steps=16, batch_size=16, device="cpu").learn(64)
+    else:
+        contrib = pytest.importorskip("sb3_contrib")
+
+        class OnlyEven(gym.Wrapper):
+            def action_masks(self):
+                return np.arange(100) % 2 == 0
+
+        wrap = {"wrap": OnlyEven}
+        model = trained(contrib.MaskablePPO, task_env(OnlyEven), n_steps=16, batch_size=16)
+    evaluation = evaluate_agent(ours.agent_of(model), task, n_users=20, **wrap)
+    assert evaluation.decisions > 10.0
+    assert evaluation.score_low < evaluation.score < evaluation.score_high
