@@ -12,7 +12,7 @@ from recsim_mnar import difference, estimate
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.repeats import WITHIN, RepeatSums
 from recsim_mnar.log.columns import Clusters
-from twins.findings import codes as codes_of
+from twins.findings import codes
 
 
 def life(seed, *, factor=1.0, last=1.0, loud=1.0, users=500, rows=20, items=10, tastes=0.7, personal=False):
@@ -49,12 +49,12 @@ def life(seed, *, factor=1.0, last=1.0, loud=1.0, users=500, rows=20, items=10, 
     }
 
 
-def sums_of(log) -> RepeatSums:
+def sums_of(log):
     return RepeatSums.of(log["reward"], log["propensity"], log["action"], log["user"])
 
 
-def codes(log) -> set[str]:
-    return {each.code for each in sums_of(log).findings()}
+def found_in(sums):
+    return {finding.code for finding in sums.findings()}
 
 
 def by_definition(log):
@@ -89,11 +89,12 @@ def by_definition(log):
 @pytest.mark.parametrize("personal", [False, True])
 def test_the_kernel_is_its_definition(personal):
     log = life(3, users=30, rows=8, items=4, personal=personal)
-    log["reward"] = log["reward"] * np.arange(1, 1 + len(log["reward"])) % 3
-    found, (scores, totals, counts) = sums_of(log), by_definition(log)
-    assert found.scores[:, :3] == pytest.approx(scores)
-    assert found.totals == pytest.approx(totals)
-    assert found.counts.tolist() == counts.tolist()
+    log["reward"] = log["reward"] * np.arange(1, 1 + 30 * 8) % 3
+    sums = sums_of(log)
+    scores, totals, counts = by_definition(log)
+    np.testing.assert_allclose(sums.scores[:, :3], scores, rtol=1e-6, atol=1e-12)
+    np.testing.assert_allclose(sums.totals, totals, rtol=1e-6, atol=1e-12)
+    np.testing.assert_array_equal(sums.counts, counts)
 
 
 def test_later_rewards_are_of_the_next_rows_and_of_the_other_half():
@@ -113,25 +114,27 @@ def test_later_rewards_are_of_the_next_rows_and_of_the_other_half():
 
 def test_blocks_add_up():
     log = life(5, users=200)
-    whole, in_blocks, parts = sums_of(log), RepeatSums(), [RepeatSums(), RepeatSums()]
-    for part, rows in zip(parts, (log["user"] < 90, log["user"] >= 90), strict=True):
-        columns = [log[name][rows] for name in ("reward", "propensity", "action")]
-        for sums in (in_blocks, part):
-            sums.extend(*columns, Clusters(log["user"][rows], None))
-    for found in (in_blocks, parts[0] + parts[1]):
-        assert found.totals == pytest.approx(whole.totals)
-        assert found.counts.tolist() == whole.counts.tolist()
-        assert found.ratio(0) == pytest.approx(whole.ratio(0))
+    in_blocks = RepeatSums()
+    parts = []
+    for users in (log["user"] < 90, log["user"] >= 90):
+        rows = {name: values[users] for name, values in log.items()}
+        in_blocks.extend(rows["reward"], rows["propensity"], rows["action"], Clusters(rows["user"], None))
+        parts.append(sums_of(rows))
+    expected = sums_of(log)
+    for sums in (in_blocks, parts[0] + parts[1]):
+        np.testing.assert_allclose(sums.totals, expected.totals, rtol=1e-6)
+        np.testing.assert_array_equal(sums.counts, expected.counts)
+        assert sums.ratio(0) == pytest.approx(expected.ratio(0))
 
 
 @pytest.mark.parametrize("personal", [False, True])
 @pytest.mark.parametrize("effect", [{"factor": 0.5}, {"last": 0.2}, {"factor": 2.0}])
 def test_an_item_that_was_shown_before_is_found(effect, personal):
-    assert "shown_before" in codes(life(1, users=1500, personal=personal, **effect))
+    assert "shown_before" in found_in(sums_of(life(1, users=1500, personal=personal, **effect)))
 
 
-def test_what_lasts_is_found():
-    assert "lasts" in codes(life(1, users=1500, loud=0.4))
+def test_an_effect_that_lasts_is_found():
+    assert "lasts" in found_in(sums_of(life(1, users=1500, loud=0.4)))
 
 
 @pytest.mark.parametrize("personal", [False, True])
@@ -139,47 +142,46 @@ def test_what_lasts_is_found():
 def test_tastes_are_no_effect(personal, tastes):
     """Users with tastes, which the logger follows, are shown what they like again and again."""
     for seed in range(10):
-        assert not codes(life(seed, tastes=tastes, personal=personal))
+        assert not found_in(sums_of(life(seed, tastes=tastes, personal=personal)))
 
 
-def copied(log, share, seed=0):
+def copied(log, share=0.3):
     """The log, some of its rows once more right behind."""
-    twice = np.repeat(
-        np.arange(len(log["reward"])), 1 + (np.random.default_rng(seed).random(len(log["reward"])) < share)
-    )
+    n = len(log["reward"])
+    twice = np.repeat(np.arange(n), 1 + (np.random.default_rng(0).random(n) < share))
     return {name: values[twice] for name, values in log.items()}
 
 
 @pytest.mark.parametrize("personal", [False, True])
 def test_rows_written_twice_are_copies_and_no_effect(personal):
-    assert codes(copied(life(1, personal=personal), 0.3)) == {"copied_rows"}
+    assert found_in(sums_of(copied(life(1, personal=personal)))) == {"copied_rows"}
 
 
 def test_copies_that_are_known_are_no_decisions():
     log = life(1, factor=0.5, users=1000)
-    again = copied(log | {"number": np.arange(len(log["reward"]))}, 0.3)
-    repeated = np.append(False, again["number"][1:] == again["number"][:-1])
+    twice = copied(log | {"number": np.arange(len(log["reward"]))})
+    users = Clusters(twice["user"], None)
+    users = replace(users, again=np.diff(twice["number"], prepend=-1) == 0)
     sums = RepeatSums()
-    users = replace(Clusters(again["user"], None), again=repeated)
-    sums.extend(again["reward"], again["propensity"], again["action"], users)
+    sums.extend(twice["reward"], twice["propensity"], twice["action"], users)
     assert sums.ratio(0) == pytest.approx(sums_of(log).ratio(0))
-    assert {each.code for each in sums.findings()} == {"shown_before"}
+    assert found_in(sums) == {"shown_before"}
 
 
 def test_a_tired_log_is_trusted_no_more():
     """Every fact is true, and an A/B test of whole users finds less: an item that was shown before earns half."""
     log = life(2, factor=0.5, users=2000)
     columns = (log["reward"], log["propensity"], log["target"])
-    known = {"cluster": log["user"], "action": log["action"], "facts": Facts(propensity_min=0.1)}
-    better = difference(*columns, log["propensity"], **known)
-    assert better.low > 0.0
-    for found in (better, estimate(*columns, **known)):
-        assert not found.trusted
-        assert "shown_before" in codes_of(found)
+    options = {"cluster": log["user"], "action": log["action"], "facts": Facts(propensity_min=0.1)}
+    gap = difference(*columns, log["propensity"], **options)
+    assert gap.low > 0.0
+    for result in (gap, estimate(*columns, **options)):
+        assert not result.trusted
+        assert "shown_before" in codes(result)
 
 
 def test_few_rows_and_single_rows_say_nothing():
-    log = life(1, users=1500, rows=1)
-    assert sums_of(log).score(0) == 0.0
-    assert not codes(log)
+    sums = sums_of(life(1, users=1500, rows=1))
+    assert sums.score(0) == 0.0
+    assert not found_in(sums)
     assert math.isfinite(sums_of(life(1, users=3, rows=2)).lasting_score)
