@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 
@@ -188,35 +187,28 @@ def test_position_weights_are_those_of_the_sum(name, weights):
     assert ("set_ips" in means) == (name == "clicks")
 
 
+def check_closed_form(law, target, logger, **options):
+    rankings = list(law)
+    rewards = np.linspace(0.0, 1.0, len(rankings) * len(rankings[0]))
+    log = plain.log_of(rankings, rewards, law, target, np.arange(len(rankings)))
+    closed = pseudo_inverse(log, logger, **options)
+    solved = pseudo_inverse(log, lambda _: (rankings, list(law.values()), [target[r] for r in rankings]))
+    assert closed.value == pytest.approx(solved.value, abs=1e-10)
+
+
 @pytest.mark.parametrize(("m", "k"), [(4, 3), (3, 3), (5, 2)])
 def test_the_closed_form_of_uniform_rankings_is_that_of_enumeration(m, k):
     """Without repetition, of some and of all items."""
     law = plain.uniform(m, k)
     target = plain.plackett_luce(tuple(range(1, m + 1)), k)
-    rankings = list(law)
-    rewards = np.linspace(0.0, 1.0, len(rankings) * k)
-    log = plain.log_of(rankings, rewards, law, target, np.arange(len(rankings)))
-    inclusion = [sum(p for r, p in target.items() if item in r) for ranking in rankings for item in ranking]
-    closed = pseudo_inverse(log, "uniform", n_items=m, inclusion=inclusion)
-    solved = pseudo_inverse(log, lambda _: (rankings, list(law.values()), [target[r] for r in rankings]))
-    assert closed.value == pytest.approx(solved.value, abs=1e-10)
+    inclusion = [sum(p for r, p in target.items() if item in r) for ranking in law for item in ranking]
+    check_closed_form(law, target, "uniform", n_items=m, inclusion=inclusion)
 
 
 def test_the_closed_form_of_independent_positions_is_that_of_enumeration():
-    logged = np.array([[0.5, 0.3, 0.2], [0.2, 0.2, 0.6]])
-    target = np.array([[0.1, 0.6, 0.3], [0.3, 0.4, 0.3]])
-    rankings = np.array(list(itertools.product(range(3), repeat=2)))
-    chances = [logged[[0, 1], rankings], target[[0, 1], rankings]]
-    log = {
-        "reward": np.linspace(0, 1, rankings.size),
-        "position": np.tile([0, 1], len(rankings)),
-        "action": rankings.ravel(),
-        "propensity": chances[0].ravel(),
-        "new": chances[1].ravel(),
-    }
-    closed = pseudo_inverse(log, "independent")
-    solved = pseudo_inverse(log, lambda _: (rankings, *(p.prod(axis=1) for p in chances)))
-    assert closed.value == pytest.approx(solved.value, abs=1e-10)
+    logged = np.outer([0.5, 0.3, 0.2], [0.2, 0.2, 0.6])
+    target = np.outer([0.1, 0.6, 0.3], [0.3, 0.4, 0.3])
+    check_closed_form(dict(np.ndenumerate(logged)), dict(np.ndenumerate(target)), "independent")
 
 
 def by_hand(log, name, behaviour, model):
@@ -349,27 +341,17 @@ def test_crowds_contradict_what_looks_from_the_top():
     assert not doubts(stated) & {"position_effect", "assumption_contradicted", "assumption_unstated"}
 
 
-def hardly_shown(n_items=30, n_slates=600):
-    """A uniform log of pairs that shows the target's items at their positions, but not its pair."""
-    random = np.random.default_rng(5)
-    pairs = random.permuted(np.tile(np.arange(n_items), (n_slates, 1)), axis=1)[:, :2]
-    pairs[(pairs == [0, 1]).all(axis=1)] = [0, 2]
-    hit = pairs == [0, 1]
-    return {
-        "user": np.repeat(np.arange(n_slates), 2),
-        "slate": np.zeros(2 * n_slates, int),
-        "position": np.tile([0, 1], n_slates),
-        "action": pairs.ravel(),
-        "reward": (random.random(2 * n_slates) < 0.8).astype(float),
-        "propensity": np.full(2 * n_slates, 1 / n_items),
-        "conditional_propensity": np.tile([1 / n_items, 1 / (n_items - 1)], n_slates),
-        "new": hit.ravel().astype(float),
-        "new_conditional": np.logical_and.accumulate(hit, axis=1).ravel().astype(float),
-    }
-
-
 def test_what_hardly_sees_the_target_contradicts_nothing():
-    result = estimate(hardly_shown(), estimators="independent_ips")["independent_ips"]
+    """A uniform log of pairs shows the target's items at their positions, but not its pair."""
+    random = np.random.default_rng(5)
+    pairs = random.permuted(np.tile(np.arange(30), (600, 1)), axis=1)[:, :2]
+    pairs[(pairs == [0, 1]).all(axis=1)] = [0, 2]
+    rewards = random.random((600, 2)) < 0.8
+    uniform = plain.uniform(30, 2)
+    target = dict.fromkeys(uniform, 0.0) | {(0, 1): 1.0}
+    log = plain.log_of(pairs.tolist(), rewards, uniform, target, np.arange(600))
+    marginal = drop(log, "slate_propensity", "set_propensity", "new_slate", "new_set")
+    result = estimate(marginal, estimators="independent_ips")["independent_ips"]
     assert "assumption_contradicted" not in doubts(result)
     assert "assumption_untested" in doubts(result)
     assert result.diagnostics.assumption["differences"] == {}
