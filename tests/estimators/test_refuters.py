@@ -39,10 +39,6 @@ def log(seed, users=600, actual=as_logged, items=5):
             "action": action, "context": x}  # fmt: skip
 
 
-def changed(logged, x, taste, liked, rng):
-    return logged[x] * np.exp(0.5 * rng.standard_normal(logged.shape[1]))
-
-
 def by_little(logged, x, taste, liked, rng):
     return logged[x] * np.where(np.arange(logged.shape[1]) % 2, 1.1, 0.9)
 
@@ -87,7 +83,7 @@ def test_a_test_without_a_finding_is_reported():
 
 @pytest.mark.parametrize(
     ("actual", "code"),
-    [(changed, "item_propensities"), (taste_left_out, "tastes"), (new_version, "item_propensities")],
+    [(taste_left_out, "tastes"), (new_version, "item_propensities")],
 )
 def test_propensities_of_another_policy_are_found(actual, code):
     assert sum(code in grave(log([3, seed], actual=actual, users=1500)) for seed in range(10)) >= 8

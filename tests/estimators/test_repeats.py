@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -155,17 +154,6 @@ def copied(log, share=0.3):
 @pytest.mark.parametrize("personal", [False, True])
 def test_rows_written_twice_are_copies_and_no_effect(personal):
     assert found_in(sums_of(copied(life(1, personal=personal)))) == {"copied_rows"}
-
-
-def test_copies_that_are_known_are_no_decisions():
-    log = life(1, factor=0.5, users=1000)
-    twice = copied(log | {"number": np.arange(len(log["reward"]))})
-    users = Clusters(twice["user"], None)
-    users = replace(users, again=np.diff(twice["number"], prepend=-1) == 0)
-    sums = RepeatSums()
-    sums.extend(twice["reward"], twice["propensity"], twice["action"], users)
-    assert sums.ratio(0) == pytest.approx(sums_of(log).ratio(0))
-    assert found_in(sums) == {"shown_before"}
 
 
 def test_a_tired_log_is_trusted_no_more():
