@@ -79,7 +79,7 @@ def test_the_bits_of_one_part_after_another(tmp_path, side_by_side, lowest):
 
 
 def after_first(rows):
-    """Whether a row comes after one of its user that is true."""
+    """True of the rows after the first true one of their user."""
     return np.pad(np.logical_or.accumulate(rows, axis=1)[:, :-1], ((0, 0), (1, 0)))
 
 

@@ -116,7 +116,7 @@ def expectations(user, logger, position_weights="mean"):
 
 
 def companions(user, logger, kind):
-    """What an estimator of a kind tends to, from its definition: the target's law of a part, the log's of the rest."""
+    """The limit of an estimator of a kind, from its definition: the target's law of a part, the log's of the rest."""
     total = 0.0
     parts = {
         "marginal": lambda r, j: (j, r[j]),
@@ -436,7 +436,7 @@ def test_a_statement_silences_no_objection(user, name, assumption, code):
 
 
 def below_by_hand(log):
-    """What items earn more beside the target's items below, in plain Python."""
+    """The gain of items beside the target's items below, in plain Python."""
     shown = log["action"].reshape(-1, K).tolist()
     clicks = log["reward"].reshape(-1, K).tolist()
     usual = {}
@@ -645,7 +645,7 @@ def test_too_many_rankings_are_not_enumerated(small_log):
 
 @pytest.mark.slow
 def test_intervals_of_differences_from_todays_policy_hold():
-    """Of 200 logs: the true difference lies in the 95 % interval in all but a few; the value is that of the weights."""
+    """In 200 logs the true difference lies in the 95 % interval in all but a few; the value is that of the weights."""
     logger = LOGGERS["plackett-luce"]
     alike = np.full(K, 1.0 / K)
     truth = plain.value("independent", TARGET, alike) - plain.value("independent", logger, alike)

@@ -237,7 +237,7 @@ def answers_of(laws, rates, n, logs, amounts=click_amounts, logging=LOGGING):
 
 
 def most(logs, share):
-    """As many as chance allows in one test of a thousand."""
+    """The most that chance allows in one test of a thousand."""
     return stats.binom.ppf(0.999, logs, share)
 
 

@@ -69,7 +69,7 @@ def test_intervals_do_not_depend_on_what_else_is_asked_for():
 
 @pytest.fixture
 def halves():
-    """Of user 0 both halves, of users 1 to 3 one half of the list: recommended, and bought."""
+    """A list whose halves user 0 has both, and users 1 to 3 one only."""
     z, y = np.zeros((2, 4, 4, 1), bool)
     z[0, 0], z[1, :2], z[2, 2] = True, True, True
     y[:, 1], y[0, 0] = True, True

@@ -47,7 +47,7 @@ def fields(facts, names):
 
 
 def evidence(facts=None, estimator="ips"):
-    """That of a log without faults, but for some numbers."""
+    """Evidence of a log without faults, but for some numbers."""
     facts = {"support": FULL, "estimator": estimator} | (facts or {})
     sums = PolicySums(**SUMS | fields(facts, vars(PolicySums())))
     diagnostics = Diagnostics(**NUMBERS | fields(facts, Diagnostics.__match_args__))
