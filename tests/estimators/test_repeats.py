@@ -58,30 +58,36 @@ def found_in(sums):
 
 def by_definition(log):
     """Scores (2, 3), totals (3, 4) and counts (5,) by loops over pairs of rows of a user."""
-    r, p, a, u = (log[name] for name in ("reward", "propensity", "action", "user"))
-    mean = {k: np.sum((r / p)[a == k]) / np.sum((1 / p)[a == k]) for k in np.unique(a)}
-    scores, totals, counts = np.zeros((u.max() + 1, 3)), np.zeros(12), np.zeros(5, int)
-    for t in range(len(r)):
-        earlier = [s for s in range(t) if u[s] == u[t]]
-        same = [s for s in earlier if a[s] == a[t]]
-        apart = (r[t] - mean[a[t]]) / p[t]
-        scores[u[t], 0] += apart * (sum(1 / p[s] for s in same) - len(earlier))
+    reward, action, user = (log[name] for name in ("reward", "action", "user"))
+    weight = 1 / log["propensity"]
+    hit = reward != 0
+    mean = {k: np.average(reward[action == k], weights=weight[action == k]) for k in np.unique(action)}
+    scores = np.zeros((user.max() + 1, 3))
+    before, last = np.zeros((2, 2, 2))  # of the same item and of another one: the row's reward and the earlier one's
+    after_hit, long_after_hit = np.zeros((2, 2))
+    counts = np.zeros(5, int)
+    for t in range(len(reward)):
+        earlier = [s for s in range(t) if user[s] == user[t]]
+        same = [s for s in earlier if action[s] == action[t]]
+        surplus = (reward[t] - mean[action[t]]) * weight[t]
+        scores[user[t], 0] += surplus * (sum(weight[s] for s in same) - len(earlier))
         for s in earlier:
-            totals[2 * (s not in same) : 2 * (s not in same) + 2] += r[t], r[s]
-        counts[[0 if same else 1]] += 1
-        counts[2] += r[t] != 0
+            before[int(s not in same)] += reward[t], reward[s]
+        counts[int(not same)] += 1
+        counts[2] += hit[t]
         if earlier:
-            again = earlier[-1] in same
-            scores[u[t], 1] += apart * (again / p[t - 1] - 1)
-            scores[u[t], 2] += again / p[t] - 1
-            totals[4 + 2 * (not again) : 6 + 2 * (not again)] += r[t], r[t - 1]
-            if again and r[t - 1] != 0:
+            again = t - 1 in same
+            scores[user[t], 1] += surplus * (again * weight[t - 1] - 1)
+            scores[user[t], 2] += again * weight[t] - 1
+            last[int(not again)] += reward[t], reward[t - 1]
+            if again and hit[t - 1]:
                 counts[3] += 1
-                totals[8:10] += (r[t] != 0) / p[t], 1 / p[t]
-        apart = [s for s in same if s < t - 1 and r[s] != 0]
-        share = sum(1 / (np.sum(u == u[t]) - 2 - (s - earlier[0])) for s in apart)
+                after_hit += hit[t] * weight[t], weight[t]
+        apart = [s for s in same if s < t - 1 and hit[s]]
         counts[4] += bool(apart)
-        totals[10:] += (r[t] != 0) * share / p[t], share / p[t]
+        share = sum(1 / (np.sum(user == user[t]) - 2 - (s - earlier[0])) for s in apart)
+        long_after_hit += hit[t] * share * weight[t], share * weight[t]
+    totals = np.concatenate([before.ravel(), last.ravel(), after_hit, long_after_hit])
     return np.stack([scores.sum(0), (scores**2).sum(0)]), totals.reshape(3, 4), counts
 
 
@@ -98,17 +104,20 @@ def test_the_kernel_is_its_definition(personal):
 
 def test_later_rewards_are_of_the_next_rows_and_of_the_other_half():
     log = life(4, users=40, rows=14, items=3)
-    r, a, u = log["reward"], log["action"], log["user"]
-    later = np.array([np.sum(r[t + 1 : min(t + 1 + WITHIN, (u[t] + 1) * 14)] - r.mean()) for t in range(len(r))])
-    followed = np.arange(len(r)) % 14 < 13
-    later = np.where(followed, later - later[followed].mean(), 0.0)
+    reward = log["reward"].reshape(40, 14)
+    surplus = np.pad(reward - reward.mean(), ((0, 0), (0, WITHIN)))
+    later = np.stack([surplus[:, t + 1 : t + 1 + WITHIN].sum(axis=1) for t in range(13)], axis=1)
+    later = 3.0 * (later - later.mean())
+    action = log["action"].reshape(40, 14)[:, :13]
     expected = np.zeros(2)
     for half in (0, 1):
-        parts = [(later * 3.0)[(a == k) & (u % 2 == half) & followed] for k in range(3)]
-        effects = np.array([part.sum() / np.sum(part**2) for part in parts])
-        others = u % 2 != half
-        expected[1 - half] = np.sum(((effects - effects.mean())[a] * later * 3.0)[others])
-    assert sums_of(log).scores[0, 3:] == pytest.approx(expected)
+        effects = []
+        for item in range(3):
+            rewards = later[half::2][action[half::2] == item]
+            effects.append(rewards.sum() / np.sum(rewards**2))
+        centred = effects - np.mean(effects)
+        expected[1 - half] = np.sum(centred[action[1 - half :: 2]] * later[1 - half :: 2])
+    np.testing.assert_allclose(sums_of(log).scores[0, 3:], expected, rtol=1e-6)
 
 
 def test_blocks_add_up():
