@@ -117,21 +117,19 @@ def expectations(user, logger, position_weights="mean"):
 
 def companions(user, logger, kind):
     """The limit of an estimator of a kind, from its definition: the target's law of a part, the log's of the rest."""
-    total = 0.0
-    parts = {
-        "marginal": lambda r, j: (j, r[j]),
+    part_of = {
+        "marginal": lambda r, j: (r[j],),
         "cumulative": lambda r, j: r[: j + 1],
-        "set": lambda r, j: frozenset(r),
+        "set": lambda r, j: tuple(sorted(r)),
     }[kind]
-    for j in range(K):
-        clicks, logged, aimed = {}, {}, {}
-        for ranking, p in logger.items():
-            part = parts(ranking, j)
-            logged[part] = logged.get(part, 0.0) + p
-            clicks[part] = clicks.get(part, 0.0) + p * plain.mean_clicks(user, ranking)[j]
-            aimed[part] = aimed.get(part, 0.0) + TARGET[ranking]
-        total += sum(aimed[part] * clicks[part] / logged[part] for part in logged)
-    return total / K
+    rows = [
+        (j, part_of(ranking, j), p, p * plain.mean_clicks(user, ranking)[j], TARGET[ranking])
+        for ranking, p in logger.items()
+        for j in range(K)
+    ]
+    parts = pd.DataFrame(rows, columns=["position", "part", "logged", "clicks", "aimed"])
+    sums = parts.groupby(["position", "part"]).sum()
+    return (sums.aimed * sums.clicks / sums.logged).sum() / K
 
 
 def linear_fit(user, logger):
@@ -436,18 +434,12 @@ def test_a_statement_silences_no_objection(user, name, assumption, code):
 
 
 def below_by_hand(log):
-    """The gain of items beside the target's items below, in plain Python."""
-    shown = log["action"].reshape(-1, K).tolist()
-    clicks = log["reward"].reshape(-1, K).tolist()
-    usual = {}
-    for items, rewards in zip(shown, clicks, strict=True):
-        for j in range(K):
-            usual.setdefault((items[j], j), []).append(rewards[j])
-    total = 0.0
-    for items, rewards, weight in zip(shown, clicks, conditional_weights(log), strict=True):
-        for j in range(K):
-            total += (rewards[j] - np.mean(usual[items[j], j])) * sum(weight[j + 1 :] - 1.0)
-    return total / (len(shown) * K)
+    """The gain of items beside the target's items below, from each item's mean reward at its position."""
+    reward = pd.Series(log["reward"])
+    surplus = reward - reward.groupby([log["action"], log["position"]]).transform("mean")
+    apart = conditional_weights(log) - 1.0
+    below = apart.sum(axis=1, keepdims=True) - apart.cumsum(axis=1)
+    return np.mean(surplus.to_numpy().reshape(-1, K) * below)
 
 
 def of_items_below(log):

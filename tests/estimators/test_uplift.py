@@ -27,30 +27,24 @@ def test_list_metrics_are_the_papers_equations():
     z, y, e = random_grid(1)
     exposures = of_grid(z, y, e)
     lists = np.array([[0, 1, 3, 4], [1, 0, 2, 5], [6, 0, 1, 2], [0, 1, 5, 6], [3, 1, 0, 2], [2, 1, 0, 6]])
-    by_period = {metric: [] for metric in LIST_METRICS}
-    for t in range(2):
-        of_users = {metric: [] for metric in LIST_METRICS}
-        pooled = np.zeros(4)
-        for u, items in enumerate(lists):
-            zu, yu, eu = z[u, items, t], y[u, items, t], e[u, items, t].astype(float)
-            w = np.where(zu, 1 / eu, 1 / (1 - eu))
-            parts = [(w * yu)[zu].sum(), w[zu].sum(), (w * yu)[~zu].sum(), w[~zu].sum()]
-            pooled += parts
-            values = {
-                "uplift": yu[zu].mean() - yu[~zu].mean(),
-                "uplift_snips": parts[0] / parts[1] - parts[2] / parts[3],
-                "uplift_ips": (parts[0] - parts[2]) / 4,
-                "precision": yu.mean(),
-                "precision_recommended": yu[zu].mean(),
-            }
-            for metric, value in values.items():
-                of_users[metric].append(value)
-        of_users["uplift_pooled"] = pooled[0] / pooled[1] - pooled[2] / pooled[3]
-        for metric in LIST_METRICS:
-            by_period[metric].append(np.mean(of_users[metric]))
+    users = np.arange(6)[:, None]
+    treated, bought = z[users, lists], y[users, lists]  # user by place by period
+    propensity = e[users, lists].astype(float)
+    weight = np.where(treated, 1 / propensity, 1 / (1 - propensity))
+    gain, base = ((weight * bought * half).sum(axis=1) for half in (treated, ~treated))
+    gain_weight, base_weight = ((weight * half).sum(axis=1) for half in (treated, ~treated))
+    gain_share, base_share = ((bought & half).sum(axis=1) / half.sum(axis=1) for half in (treated, ~treated))
+    expected = {
+        "uplift": gain_share - base_share,
+        "uplift_snips": gain / gain_weight - base / base_weight,
+        "uplift_ips": (gain - base) / 4,
+        "uplift_pooled": gain.sum(axis=0) / gain_weight.sum(axis=0) - base.sum(axis=0) / base_weight.sum(axis=0),
+        "precision": bought.mean(axis=1),
+        "precision_recommended": gain_share,
+    }
     result = evaluate_lists(exposures, lists, metrics=LIST_METRICS)
     for metric in LIST_METRICS:
-        assert result[metric].value == pytest.approx(np.mean(by_period[metric]), rel=1e-6)
+        assert result[metric].value == pytest.approx(expected[metric].mean(), rel=1e-6)
     # nothing is bought without a recommendation: what is left is the counterfactual precision of the recommended
     clicks = evaluate_lists(of_grid(z, y & z, e), lists, metrics=("uplift", "precision_recommended"))
     assert clicks["uplift"].value == clicks["precision_recommended"].value
