@@ -367,31 +367,17 @@ def test_clicks_below_a_click_are_as_frequent_where_a_policy_knows_tastes():
     laws = [plain.plackett_luce(weights, K) for weights in ((1.0, 2.0, 4.0, 8.0, 0.5), (8.0, 4.0, 1.0, 0.5, 2.0))]
     likes = np.array([[0.1, 0.2, 0.4, 0.6, 0.05], [0.6, 0.4, 0.1, 0.05, 0.2]])
     rankings = np.array(list(laws[0]))
-    chances = [[plain.probabilities(law, ranking) for ranking in law] for law in laws]
-    conditional = np.array([[of_ranking["conditional"] for of_ranking in of_law] for of_law in chances])
-    marginal = np.array([[of_ranking["marginal"] for of_ranking in of_law] for of_law in chances])
-    user = np.repeat(np.arange(300), 4)
     effects = []
     for _ in range(40):
-        taste = random.integers(2, size=300)[user]
-        keen = random.integers(2, size=300)[user]
-        number = np.empty(1200, int)
-        for t, law in enumerate(laws):
-            rows = np.flatnonzero(taste == t)
-            number[rows] = random.choice(len(rankings), rows.size, p=list(law.values()))
-        shown = rankings[number]
-        click = likes[taste[:, None], shown] * np.where(keen, 1.5, 0.5)[:, None]
-        propensity = marginal[taste, number].ravel()
-        columns = {
-            "user": np.repeat(user, K),
-            "position": np.tile(np.arange(K), 1200),
-            "action": shown.ravel(),
-            "reward": (random.random(click.shape) < click).ravel().astype(float),
-            "propensity": propensity,
-            "conditional_propensity": conditional[taste, number].ravel(),
-        }
-        log = read_log(columns, {"marginal": propensity}, "user")
-        effects.append(click_facts(log, 0.95).clicks_after_click[0])
+        tastes, keen = random.integers(2, size=(2, 300))
+        parts = []
+        for taste, law in enumerate(laws):
+            user = np.repeat(np.flatnonzero(tastes == taste), 4)
+            shown = rankings[random.choice(len(rankings), user.size, p=list(law.values()))]
+            click = likes[taste, shown] * np.where(keen[user], 1.5, 0.5)[:, None]
+            parts.append(plain.log_of(shown.tolist(), random.random(shown.shape) < click, law, law, user))
+        columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        effects.append(click_facts(read_log(columns, "new", "user"), 0.95).clicks_after_click[0])
     assert abs(np.mean(effects)) < 4.0 * np.std(effects, ddof=1) / np.sqrt(len(effects))
 
 
