@@ -63,7 +63,7 @@ def test_intervals_do_not_depend_on_what_else_is_asked_for():
 
 @pytest.fixture
 def halves():
-    """A list whose halves user 0 has both, and users 1 to 3 one only."""
+    """Purchases and lists: user 0 has treated and control items, users 1 to 3 have either."""
     z, y = np.zeros((2, 4, 4, 1), bool)
     z[0, 0], z[1, :2], z[2, 2] = True, True, True
     y[:, 1], y[0, 0] = True, True
