@@ -1,4 +1,4 @@
-"""What is said of the best of k policies: at the level of all of them together."""
+"""The best of k policies is judged at the level of all of them together."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ def test_level_of_best():
 def test_the_winner_of_equal_policies_is_held_at_the_level_of_the_best_only():
     """Items earn the same, so luck alone picks: of 20 intervals at .95 one misses in most logs, the winner's."""
     held = {0.95: 0, level_of_best(0.95, K): 0}
+    facts = Facts(propensity_min=1.0 / K, full_support=True)
     for seed in range(150):
         rng = np.random.default_rng(seed)
-        action, reward = rng.integers(0, K, 8000), (rng.random(8000) < 0.2).astype(float)
+        action = rng.integers(0, K, 8000)
+        reward = (rng.random(8000) < 0.2).astype(float)
         best = int(np.argmax(np.bincount(action, reward, minlength=K)))
+        log = (reward, np.full(8000, 1.0 / K), (action == best).astype(float))
         for level in held:
-            found = estimate_value(
-                reward, np.full(8000, 1.0 / K), (action == best).astype(float), level=level, estimator="ips",
-                facts=Facts(propensity_min=1.0 / K, full_support=True),
-            )  # fmt: skip
-            held[level] += found.low <= 0.2 <= found.high
-    own, together = held.values()
-    assert own < 0.85 * 150
+            estimate = estimate_value(*log, level=level, estimator="ips", facts=facts)
+            held[level] += estimate.low <= 0.2 <= estimate.high
+    alone, together = held.values()
+    assert alone < 0.85 * 150
     assert together >= 0.95 * 150 - 3.0 * np.sqrt(0.95 * 0.05 * 150)
 
 
@@ -68,10 +68,10 @@ def test_a_gate_judges_several_targets_at_the_level_of_the_best(targets, status,
 
 def test_a_caution_that_only_the_level_of_the_best_makes_says_so(four):
     why = "(the best of 4 is judged at 98.75 %; at 95 %, as in its row, the verdict is trust)"
-    for targets, said in (("abcd", True), ("a", False)):
+    for targets, explained in (("abcd", True), ("a", False)):
         answer = estimate_log(four / "log.csv", Question(targets=list(targets)))
         assert {record["verdict_level"] for record in answer.records if record["leads"]} == {"trust"}
-        assert (why in sentence_of(answer.records).text) is said
+        assert (why in sentence_of(answer.records).text) == explained
     # Where the row itself is cautious there is nothing to explain.
     text = sentence_of(estimate_log(four / "few.csv", Question(targets=list("abcd"))).records).text
     assert ", but: " in text

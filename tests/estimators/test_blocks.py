@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import io
-import itertools
 import json
 import tempfile
 from dataclasses import replace
@@ -13,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyarrow import csv
+from pyarrow import csv, feather
 
 from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.errors import MachineError, UserError
@@ -28,10 +27,9 @@ from twins.findings import codes
 from twins.own_schema import estimate_file
 
 QUESTION = {"baseline": "b", "estimators": ["ips", "clipped_ips", "snips"], "clip": 3.0}
-NAMES = ["t", "b", "propensity"]
 
 
-def table(n: int, *, users: int = 60, ordered: bool = True, negative: bool = False) -> pa.Table:
+def table(n, *, users=60, ordered=True, negative=False):
     rng = np.random.default_rng(n + users)
     user = rng.integers(0, users, n) * 7 - 100
     target = np.where(rng.random(n) < 0.2, 0.0, rng.uniform(0.0, 1.0, n))
@@ -49,17 +47,15 @@ def table(n: int, *, users: int = 60, ordered: bool = True, negative: bool = Fal
     )
 
 
-def written(path, rows: pa.Table, n_parts: int, ending: str = "parquet"):
+def written(path, rows, n_parts, ending="parquet"):
     path.mkdir()
-    edges = np.linspace(0, len(rows), n_parts + 1).astype(int)
-    for i in range(n_parts):
-        part = rows.slice(edges[i], edges[i + 1] - edges[i])
+    for i, numbers in enumerate(np.array_split(np.arange(len(rows)), n_parts)):
+        part = rows.take(numbers)
         name = path / f"piece-{i}.{ending}"
         if ending == "parquet":
             pq.write_table(part, name, row_group_size=max(1, len(part) // 3))
         else:
-            with pa.OSFile(str(name), "wb") as file, pa.ipc.new_file(file, part.schema) as writer:
-                writer.write_table(part)
+            feather.write_feather(part, name, compression="uncompressed")
     return path
 
 
@@ -74,22 +70,43 @@ def at_once(path, targets, **question):
     return estimate_columns(log.values(), targets, missing=missing, facts=Facts(**facts), **question)
 
 
-@pytest.mark.parametrize("n_parts", [1, pytest.param(2, marks=pytest.mark.slow), 7])
-@pytest.mark.parametrize("case", ["plain", "rows", "out of order", "negative", "arrow", "one user", "limits"])
-def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
-    n = 3 * CHUNK + 77 if case == "rows" else 6_000
-    rows = table(n, users=1 if case == "one user" else 60, ordered=case != "out of order", negative=case == "negative")
-    if case == "rows":
-        rows = rows.drop_columns(["user"])
-    path = written(tmp_path / "log", rows, n_parts, "arrow" if case == "arrow" else "parquet")
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 5_000 if case == "rows" else 97)
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 97)
     monkeypatch.setattr(blocks, "SORTED_ROWS", 500)
-    question = QUESTION | ({"reward_limit": "price", "propensity_min": 0.01} if case == "limits" else {})
-    expected = at_once(path, ["t", "propensity"], **question)
-    found = estimate_file(path, ["t", "propensity"], **question)
-    assert json.dumps(found) == json.dumps(expected)
-    assert len(found) == 15
-    assert found[0]["findings"]
+
+
+@pytest.mark.parametrize("n_parts", [1, pytest.param(2, marks=pytest.mark.slow), 7])
+@pytest.mark.parametrize(
+    ("rows", "ending", "options"),
+    [
+        pytest.param({}, "parquet", {}, id="plain"),
+        pytest.param({"ordered": False}, "parquet", {}, id="out of order"),
+        pytest.param({"negative": True}, "parquet", {}, id="negative"),
+        pytest.param({}, "arrow", {}, id="arrow"),
+        pytest.param({"users": 1}, "parquet", {}, id="one user"),
+        pytest.param({}, "parquet", {"reward_limit": "price", "propensity_min": 0.01}, id="limits"),
+    ],
+)
+@pytest.mark.usefixtures("small_blocks")
+def test_blocks_give_the_bits_of_all_rows(tmp_path, rows, ending, options, n_parts):
+    path = written(tmp_path / "log", table(6_000, **rows), n_parts, ending)
+    check_bits(path, **QUESTION, **options)
+
+
+@pytest.mark.parametrize("n_parts", [1, pytest.param(2, marks=pytest.mark.slow), 7])
+def test_blocks_of_rows_without_users_give_the_bits_of_all_rows(tmp_path, monkeypatch, n_parts):
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 5_000)
+    rows = table(3 * CHUNK + 77).drop_columns(["user"])
+    check_bits(written(tmp_path / "log", rows, n_parts), **QUESTION)
+
+
+def check_bits(path, **question):
+    targets = ["t", "propensity"]
+    records = estimate_file(path, targets, **question)
+    assert json.dumps(records) == json.dumps(at_once(path, targets, **question))
+    assert len(records) == 15
+    assert records[0]["findings"]
 
 
 def test_what_needs_all_rows_is_refused_where_they_do_not_fit(tmp_path, monkeypatch):
@@ -112,48 +129,46 @@ def test_what_needs_all_rows_is_refused_where_they_do_not_fit(tmp_path, monkeypa
     ],
 )
 def test_a_bad_row_is_named_as_in_the_file(tmp_path, monkeypatch, name, value, words):
-    rows = table(6_000)
-    event = np.asarray(rows.column("event")).copy()
-    event[5_000] = "bandit"
-    rows = rows.set_column(1, "event", pa.array(event))
-    values = rows.column(name).to_numpy().copy()
-    values[5_000] = value
-    path = written(tmp_path / "log", rows.set_column(rows.column_names.index(name), name, pa.array(values)), 2)
+    columns = {column: np.array(values) for column, values in table(6_000).to_pydict().items()}
+    columns["event"][5_000] = "bandit"
+    columns[name][5_000] = value
+    path = written(tmp_path / "log", pa.table(columns), 2)
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 500)
     with pytest.raises(UserError, match=words):
         estimate_file(path, ["t"])
 
 
-def test_blocks_are_cut_between_users_and_sorted_ones_hold_all_rows():
+@pytest.fixture
+def all_rows():
     user = np.sort(np.random.default_rng(0).integers(0, 9, 500))
-    whole = Block({"x": np.arange(500.0)}, user, np.arange(500))
-    for size in (1, 7, 100, 600):
-        pieces = [whole[i : i + size] for i in range(0, 500, size)]
-        cut = list(cut_blocks(pieces))
-        np.testing.assert_array_equal(np.concatenate([each.numbers for each in cut]), np.arange(500))
-        met = [np.unique(each.user) for each in cut]
-        assert len(np.concatenate(met)) == 9
-        mixed = [whole[np.random.default_rng(size).permutation(500)]]
-        found = list(sorted_blocks(mixed, 100, lambda: None))
-        assert len(found) > 3
-        users = np.concatenate([each.user for each in found])
-        np.testing.assert_array_equal(users, np.sort(user))
+    return Block({"x": np.arange(500.0)}, user, np.arange(500))
 
 
-@pytest.mark.parametrize("first", ["bandit", "shop"])
-def test_words_of_events_that_fill_a_block_of_their_own_are_named(tmp_path, monkeypatch, first):
+@pytest.mark.parametrize("size", [1, 7, 100, 600])
+def test_blocks_are_cut_between_users(all_rows, size):
+    cut = list(cut_blocks([all_rows[start : start + size] for start in range(0, 500, size)]))
+    np.testing.assert_array_equal(np.concatenate([block.numbers for block in cut]), np.arange(500))
+    assert sum(np.unique(block.user).size for block in cut) == 9
+
+
+def test_sorted_blocks_hold_all_rows_by_user(all_rows):
+    mixed = all_rows[np.random.default_rng(7).permutation(500)]
+    in_order = list(sorted_blocks([mixed], 100, lambda: None))
+    assert len(in_order) > 3
+    np.testing.assert_array_equal(np.concatenate([block.user for block in in_order]), all_rows.user)
+
+
+@pytest.mark.parametrize(("events", "row"), [(["bandit", "shop"], 11), (["shop", "bandit"], 1)])
+@pytest.mark.parametrize("size", [10, 100])
+def test_words_of_events_that_fill_a_block_of_their_own_are_named(tmp_path, monkeypatch, events, row, size):
     """Blocks are looked at one by one: none of their rows may be left out because the block knows no other word."""
-    other = {"bandit": "shop", "shop": "bandit"}[first]
-    rows = pa.table({
-        "event": [first] * 10 + [other] * 10, "user": np.arange(20), "reward": np.ones(20),
-        "propensity": np.full(20, 0.5), "target": np.full(20, 0.5),
-    })  # fmt: skip
-    pq.write_table(rows, tmp_path / "log.parquet", row_group_size=10)
-    words = rf"column 'event' is neither organic nor bandit in 10 rows \({11 if other == 'shop' else 1}: shop"
-    for size in (10, 100):
-        monkeypatch.setattr(blocks, "BLOCK_ROWS", size)
-        with pytest.raises(UserError, match=words):
-            estimate_file(tmp_path / "log.parquet", ["target"])
+    half = np.full(20, 0.5)
+    columns = {"event": np.repeat(events, 10), "user": np.arange(20), "reward": np.ones(20)}
+    path = tmp_path / "log.parquet"
+    pq.write_table(pa.table(columns | {"propensity": half, "target": half}), path, row_group_size=10)
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", size)
+    with pytest.raises(UserError, match=rf"column 'event' is neither organic nor bandit in 10 rows \({row}: shop"):
+        estimate_file(path, ["target"])
 
 
 def rounded(records):
@@ -161,99 +176,101 @@ def rounded(records):
     return json.loads(json.dumps(records), parse_float=lambda number: f"{float(number):.9g}")
 
 
-def own(n: int, users: str, event: str = "") -> pa.Table:
+ORDERS = {"sorted": np.sort, "together": np.asarray, "mixed": lambda user: np.random.default_rng(1).permutation(user)}
+
+
+def foreign_table(n, order, *, text=False, events=()):
     """A file of somebody else: 40 rows for each user, copies among them, and a value that is missing."""
     rng = np.random.default_rng(n)
-    code = np.repeat(rng.permutation(n // 40 + 1), 40)[:n]
-    code = rng.permutation(code) if users == "mixed" else np.sort(code) if users == "sorted" else code
+    user = ORDERS[order](np.repeat(rng.permutation(n // 40 + 1), 40)[:n])
     rows = {
-        "user_id": [f"u{each}" for each in code] if users == "text" else code * 3,
+        "user_id": np.char.add("u", user.astype(str)) if text else user * 3,
         "ts": np.arange(n) // 2.0,
-        "item_id": [f"item {each}" for each in rng.integers(0, 9, n)],
+        "item_id": np.char.add("item ", rng.integers(0, 9, n).astype(str)),
         "click": np.where(rng.random(n) < 0.1, rng.choice([1.0, 2.5], n), 0.0),
         "pscore": rng.uniform(0.05, 1.0, n),
         "new": rng.uniform(0.0, 1.0, n),
     }
-    if event:
-        rows["kind"] = np.where(rng.random(n) < 0.5, "view", "show") if event == "known" else np.full(n, "web")
-    made = pa.table(rows)
-    twice = pa.concat_tables([made.slice(0, 45), made.slice(40)]).combine_chunks()
-    click = twice.column("click").to_pylist()
-    click[77] = None
-    return twice.set_column(3, "click", pa.array(click))
+    if events:
+        rows["kind"] = rng.choice(events, n)
+    rows = {name: np.concatenate([values[:45], values[40:]]) for name, values in rows.items()}
+    missing = np.arange(n + 5) == 77
+    return pa.table(rows | {"click": pa.array(rows["click"], mask=missing)})
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
 @pytest.mark.parametrize(
-    ("kind", "users", "event"),
+    ("order", "columns", "decisions"),
     [
-        *itertools.product(["parquet", "csv"], ["sorted", "together", "mixed", "text"], [""]),
-        *itertools.product(["parquet", "csv"], ["mixed"], ["known", "about something else"]),
+        ("sorted", {}, 4_004),
+        ("together", {}, 4_004),
+        ("mixed", {}, 4_004),
+        ("mixed", {"text": True}, 4_004),
+        ("mixed", {"events": ("view", "show")}, 2_049),
+        ("mixed", {"events": ("web",)}, 4_004),
     ],
 )
-def test_a_file_of_ones_own_gives_in_blocks_what_it_gives_at_once(tmp_path, monkeypatch, kind, users, event):
-    rows = own(4_000, users, event)
-    path = tmp_path / f"own.{kind}"
+@pytest.mark.usefixtures("small_blocks")
+def test_a_foreign_file_gives_in_blocks_what_it_gives_at_once(tmp_path, monkeypatch, kind, order, columns, decisions):
+    rows = foreign_table(4_000, order, **columns)
+    path = tmp_path / f"foreign.{kind}"
     if kind == "csv":
         csv.write_csv(rows, path)
         monkeypatch.setattr(text, "_BLOCK_BYTES", 4096)
     else:
         pq.write_table(rows, path, row_group_size=300)
-    columns = {"event": "kind"} if event else {}
+    names = {"event": "kind"} if "events" in columns else {}
     question = Question(["new", "propensity"], baseline="today", estimators=["ips", "clipped_ips", "snips"], clip=3.0)
-    reading = Reading(columns, drop_missing=True)
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 97)
-    monkeypatch.setattr(blocks, "SORTED_ROWS", 500)
-    found = estimate_log(path, question, reading=reading)
-    whole = estimate_log(path, replace(question, keep_rows=True), reading=reading)
-    assert found.log is None
-    assert len(whole.log) < 4_000 if event == "known" else len(whole.log) == 4_004
-    assert found.lines == whole.lines
-    assert rounded(found.records) == rounded(whole.records)
-    assert codes(found.records[0]) >= {"rows_dropped", "rows_repeated"}
+    reading = Reading(names, drop_missing=True)
+    in_blocks = estimate_log(path, question, reading=reading)
+    at_once = estimate_log(path, replace(question, keep_rows=True), reading=reading)
+    assert in_blocks.log is None
+    assert len(at_once.log) == decisions
+    assert in_blocks.lines == at_once.lines
+    assert rounded(in_blocks.records) == rounded(at_once.records)
+    assert codes(in_blocks.records[0]) >= {"rows_dropped", "rows_repeated"}
 
 
-@pytest.mark.parametrize("ids", ["text", "numbers", "numbers in text"])
-def test_users_in_any_order_are_read_from_the_log_once_more(tmp_path, monkeypatch, ids):
+@pytest.mark.parametrize("name", ["u{:04}", "{}", None], ids=["text", "numbers in text", "numbers"])
+@pytest.mark.usefixtures("small_blocks")
+def test_users_in_any_order_are_read_from_the_log_once_more(tmp_path, monkeypatch, name):
     """A second pass stores the rows; their order is that of the ids, so shuffled rows give the same estimate."""
     rows = table(6_000, ordered=False)
     expected = rounded(at_once(written(tmp_path / "sorted", rows.sort_by("user"), 1), ["t"], **QUESTION))
-    if ids != "numbers":
-        names = [f"u{user + 1000:04}" if ids == "text" else str(user) for user in rows.column("user").to_pylist()]
-        rows = rows.set_column(rows.column_names.index("user"), "user", pa.array(names))
-    monkeypatch.setattr(blocks, "BLOCK_ROWS", 97)
-    monkeypatch.setattr(blocks, "SORTED_ROWS", 500)
+    user = rows.column("user").to_numpy()
+    if name:
+        ids = pa.array([name.format(number + 1000) for number in user])
+        rows = rows.set_column(rows.column_names.index("user"), "user", ids)
     passes = []
     read = BanditLog.blocks
     monkeypatch.setattr(BanditLog, "blocks", lambda log, rows: passes.append(rows) or read(log, rows))
-    by_user = np.argsort(rows.column("user").to_numpy(zero_copy_only=False), kind="stable")
+    by_user = np.argsort(user, kind="stable")
     for seed in (0, 1):
-        users = rows.column("user").take(np.random.default_rng(seed).permutation(len(rows)))
+        shuffled = np.random.default_rng(seed).permutation(user)
         order = np.empty(len(rows), np.int64)  # a user's rows stay in theirs
-        order[np.argsort(users.to_numpy(zero_copy_only=False), kind="stable")] = by_user
+        order[np.argsort(shuffled, kind="stable")] = by_user
         path = written(tmp_path / f"log{seed}", rows.take(order), 1)
         assert rounded(estimate_file(path, ["t"], **QUESTION)) == expected
     assert len(passes) == 2 * 2  # in order, then stored
 
 
-def test_a_full_disk_is_named_with_what_to_do(monkeypatch):
+def test_a_full_disk_is_named_with_what_to_do(monkeypatch, all_rows):
     class FullDisk(io.BytesIO):
         def write(self, data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(tempfile, "TemporaryFile", FullDisk)
-    block = Block({"x": np.arange(5.0)}, np.arange(5), np.arange(5))
     with pytest.raises(MachineError, match=r"No space left on device.*TMPDIR"):
-        list(sorted_blocks([block], 10, lambda: None))
+        list(sorted_blocks([all_rows], 10, lambda: None))
 
 
-def test_no_folder_for_temporary_files_is_an_error_in_one_line(monkeypatch):
+def test_no_folder_for_temporary_files_is_an_error_in_one_line(monkeypatch, all_rows):
     def refuse(*args):
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
 
     monkeypatch.setattr(tempfile, "tempdir", None)
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
     monkeypatch.setattr(tempfile, "TemporaryFile", refuse)
-    block = Block({"x": np.arange(5.0)}, np.arange(5), np.arange(5))
     with pytest.raises(MachineError, match="No usable"):
-        list(sorted_blocks([block], 10, lambda: None))
+        list(sorted_blocks([all_rows], 10, lambda: None))

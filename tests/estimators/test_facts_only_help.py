@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from recsim_mnar.estimators import ESTIMATORS
 from twins.facts import difference, estimate_value
@@ -17,7 +18,7 @@ ALONE = tuple(name for name, info in ESTIMATORS.items() if not info.requires and
 REWARDS = ("clicks", "revenue", "losses")
 
 
-def log(seed: int, logger: str, rewards: str):
+def log(seed, logger, rewards):
     """Columns of users of up to six rows, each with its taste, and every fact that is true of how they were made.
 
     Args:
@@ -29,50 +30,63 @@ def log(seed: int, logger: str, rewards: str):
     lengths = rng.integers(1, 7, int(rng.integers(120, 600)))
     user = np.repeat(np.arange(lengths.size), lengths)
     scores = rng.normal(0.0, 1.0, (3, ITEMS))
-    laws = {"uniform": np.full((3, ITEMS), 1.0 / ITEMS), "softmax": np.exp(scores)}
-    laws["softmax"] /= laws["softmax"].sum(axis=1, keepdims=True)
-    laws["greedy"] = 0.3 / ITEMS + 0.7 * (scores == scores.max(axis=1, keepdims=True))
-    targets = np.exp(rng.normal(0.0, 1.0, (3, ITEMS)))
-    targets /= targets.sum(axis=1, keepdims=True)
-    context, logging = rng.integers(0, 3, user.size), laws[logger]
-    action = (rng.random(user.size)[:, None] > logging.cumsum(axis=1)[context]).sum(axis=1).clip(max=ITEMS - 1)
+    law = {
+        "uniform": np.full((3, ITEMS), 1.0 / ITEMS),
+        "softmax": softmax(scores, axis=1),
+        "greedy": 0.3 / ITEMS + 0.7 * (scores == scores.max(axis=1, keepdims=True)),
+    }[logger]
+    target = softmax(rng.normal(0.0, 1.0, (3, ITEMS)), axis=1)
+    context = rng.integers(0, 3, user.size)
+    action = (rng.random(user.size)[:, None] > law.cumsum(axis=1)[context]).sum(axis=1).clip(max=ITEMS - 1)
     rate = rng.uniform(0.05, 0.5, (3, ITEMS))[context, action] * rng.choice([0.5, 1.5], lengths.size)[user]
     hit = rng.random(user.size) < rate
-    paid = {"clicks": 1.0, "revenue": rng.uniform(1.0, 9.0, user.size), "losses": 5.0}[rewards]
-    reward = hit * paid - (1.0 if rewards == "losses" else 0.0)
+    least, most, reward = {
+        "clicks": (0.0, 1.0, hit * 1.0),
+        "revenue": (0.0, 9.0, hit * rng.uniform(1.0, 9.0, user.size)),
+        "losses": (-1.0, 5.0, hit * 5.0 - 1.0),
+    }[rewards]
     columns = {
         "reward": reward,
-        "propensity": logging[context, action],
-        "target": targets[context, action],
+        "propensity": law[context, action],
+        "target": target[context, action],
         "cluster": user,
     }
     facts = {
         "full_support": True,
-        "propensity_min": float(logging.min()),
-        "weight_max": float((targets / logging).max()),
-        "target_max": float(targets.max()),
-        "reward_min": -1.0 if rewards == "losses" else 0.0,
-        "reward_max": {"clicks": 1.0, "revenue": 9.0, "losses": 5.0}[rewards],
+        "propensity_min": float(law.min()),
+        "weight_max": float((target / law).max()),
+        "target_max": float(target.max()),
+        "reward_min": least,
+        "reward_max": most,
         "user_rows_max": 6.0,
     }
     return columns, facts
 
 
-def no_worse(found, plain):
-    """Whether an interval lies within another one, up to roundings, and its verdict is no lower."""
+def check_no_worse(estimate, plain, facts):
+    """An interval lies within another one, up to roundings, and its verdict is no lower."""
     slack = 1e-12 * max(abs(plain.low), abs(plain.high), abs(plain.high - plain.low))
-    within = plain.low - slack <= found.low and found.high <= plain.high + slack
-    return within and LEVELS.index(found.verdict.level) <= LEVELS.index(plain.verdict.level)
+    assert plain.low - slack <= estimate.low, facts
+    assert estimate.high <= plain.high + slack, facts
+    assert LEVELS.index(estimate.verdict.level) <= LEVELS.index(plain.verdict.level), facts
 
 
-def each_and_all(facts):
+def one_by_one_and_all(facts):
     return [{name: value} for name, value in facts.items()] + [facts]
 
 
-def value_of(columns, estimator, **known):
+def clip_of(estimator):
+    return 2.0 if ESTIMATORS[estimator].clips else None
+
+
+def value_of(columns, estimator, **facts):
     models = {name: np.full(columns["reward"].size, 0.2) for name in ESTIMATORS[estimator].needs}
-    clip = 2.0 if ESTIMATORS[estimator].clips else None
-    return estimate_value(**columns, **models, estimator=estimator, clip=clip, **known)
+    return estimate_value(**columns, **models, estimator=estimator, clip=clip_of(estimator), **facts)
+
+
+def gap_of(columns, estimator, **facts):
+    baseline = columns["propensity"]
+    return difference(**columns, baseline=baseline, estimator=estimator, clip=clip_of(estimator), **facts)
 
 
 logs = given(st.integers(0, 2**32 - 1), st.sampled_from(["uniform", "softmax", "greedy"]), st.sampled_from(REWARDS))
@@ -84,8 +98,8 @@ logs = given(st.integers(0, 2**32 - 1), st.sampled_from(["uniform", "softmax", "
 def test_of_a_value(estimator, seed, logger, rewards):
     columns, facts = log(seed, logger, rewards)
     plain = value_of(columns, estimator)
-    for known in each_and_all(facts):
-        assert no_worse(value_of(columns, estimator, **known), plain), known
+    for some in one_by_one_and_all(facts):
+        check_no_worse(value_of(columns, estimator, **some), plain, some)
 
 
 @pytest.mark.parametrize("estimator", OF_BOTH)
@@ -93,13 +107,13 @@ def test_of_a_value(estimator, seed, logger, rewards):
 @logs
 def test_of_a_difference(estimator, seed, logger, rewards):
     columns, facts = log(seed, logger, rewards)
-    asked = {"estimator": estimator, "clip": 2.0 if estimator == "clipped_ips" else None}
-    plain = difference(**columns, baseline=columns["propensity"], **asked)
-    for known in each_and_all(facts):
-        assert no_worse(difference(**columns, baseline=columns["propensity"], **asked, **known), plain), known
+    plain = gap_of(columns, estimator)
+    for some in one_by_one_and_all(facts):
+        check_no_worse(gap_of(columns, estimator, **some), plain, some)
 
 
 @pytest.mark.parametrize("estimator", OF_BOTH)
 def test_a_least_reward_below_all_seen(estimator):
     columns, _ = log(0, "softmax", "clicks")
-    assert no_worse(value_of(columns, estimator, reward_min=-1.0), value_of(columns, estimator))
+    facts = {"reward_min": -1.0}
+    check_no_worse(value_of(columns, estimator, **facts), value_of(columns, estimator), facts)

@@ -8,9 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS, Facts
 from recsim_mnar.estimators.scores import check_name, known_estimators
+from toys import refused
 from twins.commands import status_of
 from twins.facts import estimate_value
 from twins.findings import codes
@@ -66,8 +66,8 @@ def own(tmp_path, monkeypatch):
     sys.modules.pop("own_estimators", None)
 
 
-def a_log(n=4000, seed=3):
-    g = np.random.default_rng(seed)
+def a_log(n=4000):
+    g = np.random.default_rng(3)
     propensity = g.uniform(0.05, 0.5, n)
     target = np.clip(propensity * g.uniform(0, 2, n), 0, 1)
     return (g.random(n) < 0.1).astype(float), propensity, target
@@ -80,13 +80,10 @@ def test_every_estimator_has_one_record():
 
 
 def test_an_own_estimator_has_value_interval_and_verdict(own):
-    columns = a_log()
-    mine = estimate_value(
-        *columns, estimator="own_estimators:cut", at=1.5, facts=Facts(full_support=True, weight_max=20.0)
-    )
-    theirs = estimate_value(
-        *columns, estimator="clipped_ips", clip=1.5, facts=Facts(full_support=True, weight_max=20.0)
-    )
+    log = a_log()
+    facts = Facts(full_support=True, weight_max=20.0)
+    mine = estimate_value(*log, estimator="own_estimators:cut", at=1.5, facts=facts)
+    theirs = estimate_value(*log, estimator="clipped_ips", clip=1.5, facts=facts)
     assert mine.value == pytest.approx(theirs.value, rel=1e-12)
     assert mine.low < mine.value < mine.high
     assert mine.verdict.level == "caution"
@@ -95,17 +92,16 @@ def test_an_own_estimator_has_value_interval_and_verdict(own):
 
 
 def test_scores_of_a_ratio_are_taken_as_they_are(own):
-    columns = a_log()
-    mine, theirs = (
-        estimate_value(*columns, estimator=name, facts=Facts(full_support=True))
-        for name in ("own_estimators:ratio", "snips")
-    )
+    log = a_log()
+    facts = Facts(full_support=True)
+    mine = estimate_value(*log, estimator="own_estimators:ratio", facts=facts)
+    theirs = estimate_value(*log, estimator="snips", facts=facts)
     assert mine.value == pytest.approx(theirs.value, rel=1e-12)
     assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high), rel=1e-6)
 
 
 @pytest.mark.parametrize(
-    ("name", "parameters", "said"),
+    ("name", "parameters", "words"),
     [
         ("own_estimators:short", {}, "column 'scores of own_estimators:short' has 3 rows and 'reward' has 4000"),
         ("own_estimators:broken", {}, "estimator 'own_estimators:broken' raised KeyError: 'x'"),
@@ -120,8 +116,8 @@ def test_scores_of_a_ratio_are_taken_as_they_are(own):
         ("clipped_isp", {}, "did you mean 'clipped_ips'"),
     ],
 )
-def test_what_is_no_estimator_is_one_line(own, name, parameters, said):
-    with pytest.raises(UserError, match=said):
+def test_a_name_that_is_no_estimator_is_refused_in_one_line(own, name, parameters, words):
+    with refused(words):
         estimate_value(*a_log(), estimator=name, **parameters)
 
 
@@ -130,8 +126,8 @@ def test_the_command_line_takes_one(own, monkeypatch, capsys):
     rows = np.column_stack([propensity, reward, target])
     np.savetxt(own / "log.csv", rows, delimiter=",", header="propensity,reward,mine", comments="")
     monkeypatch.chdir(own)
-    asked = "estimate", "log.csv", "--target", "mine", "--estimators", "own_estimators:cut,ips", "--json", "out.json"
-    assert status_of(*asked) == 0
+    words = "estimate", "log.csv", "--target", "mine", "--estimators", "own_estimators:cut,ips", "--json", "out.json"
+    assert status_of(*words) == 0
     records = json.loads((own / "out.json").read_text())
     assert [record["estimator"] for record in records] == ["own_estimators:cut", "ips"]
     assert "own_estimators:cut" in capsys.readouterr().out

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ NAMES = ("rows", "weight", "earned")
 OTHERS = ("reward", "squared weight", "earned reward")
 
 
-def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
+def make(n, seed=0, users=300):
     rng = np.random.default_rng(seed)
     return {
         "reward": np.where(rng.random(n) < 0.1, rng.choice([1.0, 2.5], n), 0.0),
@@ -27,10 +29,9 @@ def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
     }
 
 
-def sums_of(reward, propensity, target, cluster=None, missing=None, facts=None) -> PolicySums:
-    return PolicySums.of_rows(
-        Rows.of(reward, propensity, target, clusters=Clusters.of(cluster, len(reward)), missing=missing), facts
-    )
+def sums_of(reward, propensity, target, cluster=None, missing=None, facts=None):
+    clusters = Clusters.of(cluster, len(reward))
+    return PolicySums.of_rows(Rows.of(reward, propensity, target, clusters=clusters, missing=missing), facts)
 
 
 def twin(reward, propensity, target, cluster=None):
@@ -39,11 +40,16 @@ def twin(reward, propensity, target, cluster=None):
     columns = {"rows": np.ones(reward.size), "weight": weight, "earned": weight * reward}
     others = {"reward": reward, "squared weight": weight**2, "earned reward": weight * reward**2}
     groups = np.arange(reward.size) if cluster is None else np.unique(cluster, return_inverse=True)[1]
-    return {name: np.bincount(groups, x) for name, x in columns.items()}, {n: x.sum() for n, x in others.items()}
+    by_user = {name: np.bincount(groups, values) for name, values in columns.items()}
+    rewarded_users = np.count_nonzero(np.bincount(groups, reward))
+    return by_user, {name: values.sum() for name, values in others.items()}, rewarded_users
 
 
-def products():
-    return [each for k in (1, 2, 3, 4) for each in itertools.combinations_with_replacement(NAMES, k)]
+PRODUCTS = [names for k in (1, 2, 3, 4) for names in itertools.combinations_with_replacement(NAMES, k)]
+
+
+def product(sums, names):
+    return sums.by_user.product(*({name: 1.0} for name in names))
 
 
 @pytest.mark.parametrize("clustered", [False, True])
@@ -53,31 +59,34 @@ def test_kernel_agrees_with_its_twin(n, clustered):
     if not clustered:
         del data["cluster"]
     sums = sums_of(**data)
-    by_user, others = twin(**data)
-    for names in products():
+    by_user, others, rewarded_users = twin(**data)
+    for names in PRODUCTS:
         expected = np.prod([by_user[name] for name in names], axis=0).sum()
-        assert sums.by_user.product(*({name: 1.0} for name in names)) == pytest.approx(expected, rel=1e-12), names
+        assert product(sums, names) == pytest.approx(expected, rel=1e-12), names
     for name in OTHERS:
-        assert sums.by_user.total(name) == pytest.approx(others[name], rel=1e-12)
-    weight = data["target"] / data["propensity"]
-    assert (sums.rows, sums.users) == (n, by_user["rows"].size if not clustered else np.unique(data["cluster"]).size)
-    assert (sums.rewarded, sums.supported) == (np.count_nonzero(data["reward"]), np.count_nonzero(data["target"]))
-    assert (sums.weight_max, sums.propensity_min) == (weight.max(), data["propensity"].min())
-    assert (sums.reward_min, sums.reward_max) == (data["reward"].min(), data["reward"].max())
-    assert sums.least_propensity_rows == np.count_nonzero(data["propensity"] == data["propensity"].min())
-    assert sums.user_rows_max == by_user["rows"].max()
-    rewarded = (
-        data["reward"]
-        if not clustered
-        else np.bincount(np.unique(data["cluster"], return_inverse=True)[1], data["reward"])
-    )
-    assert sums.rewarded_users == np.count_nonzero(rewarded)
+        assert sums.by_user.total(name) == pytest.approx(others[name], rel=1e-12), name
+    propensity = data["propensity"]
+    expected = {
+        "rows": n,
+        "users": by_user["rows"].size,
+        "rewarded": np.count_nonzero(data["reward"]),
+        "rewarded_users": rewarded_users,
+        "supported": np.count_nonzero(data["target"]),
+        "weight_max": (data["target"] / propensity).max(),
+        "propensity_min": propensity.min(),
+        "least_propensity_rows": np.count_nonzero(propensity == propensity.min()),
+        "reward_min": data["reward"].min(),
+        "reward_max": data["reward"].max(),
+        "user_rows_max": by_user["rows"].max(),
+    }
+    assert {name: getattr(sums, name) for name in expected} == expected
 
 
 def test_forms_are_combined_as_their_users_are():
     data = make(500)
-    by_user, _ = twin(**data)
-    one, other = {"earned": 1.0, "rows": -0.2}, {"weight": 2.0, "earned": -1.0}
+    by_user, *_ = twin(**data)
+    one = {"earned": 1.0, "rows": -0.2}
+    other = {"weight": 2.0, "earned": -1.0}
     expected = np.sum((by_user["earned"] - 0.2 * by_user["rows"]) ** 3 * (2.0 * by_user["weight"] - by_user["earned"]))
     assert sums_of(**data).by_user.product(one, one, one, other) == pytest.approx(expected, rel=1e-12)
     two = UserSums(NAMES, degree=2)
@@ -85,16 +94,18 @@ def test_forms_are_combined_as_their_users_are():
     assert two.product({"weight": 1.0}, {"earned": 1.0}) == pytest.approx(data["target"] @ data["reward"], rel=1e-12)
 
 
-def bits(sums: PolicySums) -> tuple:
-    kept = {name: value for name, value in vars(sums).items() if name not in ("by_user", "missing")}
-    found = [sums.by_user.product(*({name: 1.0} for name in names)) for names in products()]
-    return (*found, *(sums.by_user.total(name) for name in OTHERS), sums.missing_mass(), tuple(kept.items()))
+def bits(sums):
+    counts = {name: value for name, value in vars(sums).items() if name not in ("by_user", "missing")}
+    products = [product(sums, names) for names in PRODUCTS]
+    return products, [sums.by_user.total(name) for name in OTHERS], sums.missing_mass(), counts
 
 
-def merged(data, edges) -> PolicySums:
-    parts = [{k: v[a:b] for k, v in data.items()} for a, b in itertools.pairwise(edges)]
-    first, *others = [sums_of(**part) for part in parts]
-    return sum(others, first)
+def merged(data, edges):
+    parts = [
+        sums_of(**{name: values[start:end] for name, values in data.items()})
+        for start, end in itertools.pairwise(edges)
+    ]
+    return functools.reduce(operator.add, parts)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -103,24 +114,25 @@ def test_blocks_cut_between_chunks_or_users_give_the_bits_of_the_whole(at, seed)
     n = 6 * CHUNK + 321
     data = make(n, seed)
     data["missing"] = 0.3 * (1.0 - data["target"])
-    starts = np.flatnonzero(np.diff(data["cluster"])) + 1
-    cuts = np.sort(np.random.default_rng(seed).choice(starts, 6, replace=False)).tolist()
     if at == "chunks":
         cuts = [CHUNK, 2 * CHUNK, 5 * CHUNK]
         del data["cluster"]
+    else:
+        starts = np.flatnonzero(np.diff(data["cluster"])) + 1
+        cuts = np.sort(np.random.default_rng(seed).choice(starts, 6, replace=False))
     assert bits(merged(data, [0, *cuts, n])) == bits(sums_of(**data))
 
 
 def test_users_in_any_order_and_of_any_kind_give_the_same_sums():
     data = make(5000)
-    whole = bits(sums_of(**data))
+    products, *_, counts = bits(sums_of(**data))
     order = np.random.default_rng(1).permutation(5000)
-    shuffled = {k: v[order] for k, v in data.items()}
+    shuffled = {name: values[order] for name, values in data.items()}
     ids = shuffled["cluster"]
     for cluster in (ids, ids.astype(str), ids.astype(object), list(ids)):
-        found = bits(sums_of(**{**shuffled, "cluster": cluster}))
-        np.testing.assert_allclose(found[: len(products())], whole[: len(products())], rtol=1e-12)
-        assert found[-1] == whole[-1]
+        mixed_products, *_, mixed_counts = bits(sums_of(**shuffled | {"cluster": cluster}))
+        np.testing.assert_allclose(mixed_products, products, rtol=1e-12)
+        assert mixed_counts == counts
 
 
 def test_a_target_of_minus_zero_or_a_rounding_above_one_is_data():

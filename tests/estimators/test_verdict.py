@@ -57,10 +57,6 @@ def ends(estimate):
     return np.array([estimate.value, estimate.low, estimate.high])
 
 
-def rows_of(columns, index):
-    return {k: v[index] if isinstance(v, np.ndarray) else v for k, v in columns.items()}
-
-
 def clicks(rng, n, rate):
     return (rng.random(n) < rate) * 1.0
 
@@ -73,19 +69,14 @@ def log_of(n, p, target, **more):
 @logs
 @given(log(), st.sampled_from(PLAIN), st.sampled_from([None, 0.8, 3.0]))
 def test_the_value_lies_in_its_interval_unless_its_bias_is_proved(columns, estimator, clip):
-    def lies_within(estimate):
-        outside = not estimate.low <= estimate.value <= estimate.high
+    single = estimate_value(**columns, estimator=estimator, clip=clip)
+    gap = difference(**columns, baseline=columns["propensity"], estimator="clipped_ips", clip=clip)
+    for estimate in (single, gap):
         assert estimate.low <= estimate.high
-        return outside <= ("bias_proved" in doubts(estimate))
-
-    found = estimate_value(**columns, estimator=estimator, clip=clip)
-    assert lies_within(found)
-    assert not np.isnan(ends(found)).any()
-    assert found.verdict.findings
-    assert found.trusted == (found.verdict == "trust")
-    baseline = columns["propensity"]
-    gap = difference(**columns, baseline=baseline, estimator="clipped_ips", clip=clip)
-    assert lies_within(gap)
+        assert estimate.low <= estimate.value <= estimate.high or "bias_proved" in doubts(estimate)
+    assert not np.isnan(ends(single)).any()
+    assert single.verdict.findings
+    assert single.trusted == (single.verdict == "trust")
 
 
 @logs
@@ -93,21 +84,22 @@ def test_the_value_lies_in_its_interval_unless_its_bias_is_proved(columns, estim
 def test_shift_and_scale_carry_over(columns, estimator, factor, offset):
     columns["reward_min"] = float(columns["reward"].min())
     columns.setdefault("reward_max", float(columns["reward"].max()) + 0.5)
-    moved = columns | {k: columns[k] * factor + offset for k in ("reward", "reward_min", "reward_max")}
+    moved = columns | {name: columns[name] * factor + offset for name in ("reward", "reward_min", "reward_max")}
     moved["reward_min"] = float(moved["reward"].min())
     # rounding may leave the reward at an end of the range on its other side
     moved["reward_max"] += 1e-9 * abs(offset)
-    once, then = (estimate_value(**c, estimator=estimator, clip=3.0) for c in (columns, moved))
+    once = estimate_value(**columns, estimator=estimator, clip=3.0)
+    then = estimate_value(**moved, estimator=estimator, clip=3.0)
     np.testing.assert_allclose(ends(then), ends(once) * factor + offset, rtol=1e-5, atol=1e-6 * (factor + abs(offset)))
 
 
 @logs
 @given(log(), st.sampled_from(PLAIN))
 def test_every_user_twice_makes_nothing_wider(columns, estimator):
-    index = np.tile(np.arange(columns["reward"].size), 2)
-    twice = rows_of(columns, index)
-    twice["cluster"] = np.concatenate([columns["cluster"], columns["cluster"] + 1000])
-    one, two = (estimate_value(**c, estimator=estimator, clip=3.0) for c in (columns, twice))
+    twice = {name: np.tile(value, 2) if isinstance(value, np.ndarray) else value for name, value in columns.items()}
+    twice["cluster"] = np.append(columns["cluster"], columns["cluster"] + 1000)
+    one = estimate_value(**columns, estimator=estimator, clip=3.0)
+    two = estimate_value(**twice, estimator=estimator, clip=3.0)
     assert two.value == pytest.approx(one.value, rel=1e-9, abs=1e-12)
     # twice the rows may prove a gap that once them did not: that is then in the interval, or in what a clip may hide
     facts = two.diagnostics
@@ -162,9 +154,9 @@ def test_a_verdict_is_data_and_its_own_sentence():
     assert [caution.meets(level) for level in ("trust", "caution", "do_not_use")] == [False, True, True]
     for other in (copy.deepcopy(worst), pickle.loads(pickle.dumps(worst))):
         assert (other, other.level, other.findings) == (worst, worst.level, worst.findings)
-    text = json.dumps(worst.to_dict())
-    assert json.loads(text)["verdict_level"] == "do_not_use"
-    assert json.loads(text)["findings"][0]["code"] == "few_users"
+    stored = json.loads(json.dumps(worst.to_dict()))
+    assert stored["verdict_level"] == "do_not_use"
+    assert stored["findings"][0]["code"] == "few_users"
     with pytest.raises(UserError, match="no verdict 'good'"):
         worst.meets("good")
 
@@ -184,20 +176,19 @@ def test_severities_are_straight_between_their_limits(number, caution, grave, se
 @pytest.mark.verify
 def test_intervals_hold_where_lengths_of_users_are_pareto():
     """Rewards fall with the length: a log whose longest users stayed away is too high and looks even."""
-    logs, right = 300, 0
-    value = 0.0
-    for k in range(1, 400_000):  # E[reward] over rows, with P(L = k) = k^-2 - (k + 1)^-2
-        share = k**-2 - (k + 1) ** -2
-        value += share * k * (0.1 + 0.4 / k)
-    value /= math.pi**2 / 6
+    logs = 300
+    right = 0
+    length = np.arange(1.0, 400_000.0)  # E[reward] over rows, with P(L = k) = k^-2 - (k + 1)^-2
+    share = length**-2 - (length + 1) ** -2
+    value = np.sum(share * (0.1 * length + 0.4)) / (math.pi**2 / 6)
     for number in range(logs):
         rng = np.random.default_rng([23, number])
         lengths = np.floor(rng.random(500) ** -0.5).astype(np.int64)
         user = np.repeat(np.arange(500), lengths)
         reward = (rng.random(user.size) < 0.1 + 0.4 / lengths[user]) * 1.0
         half = np.full(user.size, 0.5)
-        found = estimate_value(reward, half, half, cluster=user, propensity_min=0.5)
-        right += found.low <= value <= found.high
+        estimate = estimate_value(reward, half, half, cluster=user, propensity_min=0.5)
+        right += estimate.low <= value <= estimate.high
     assert right >= stats.binom.ppf(0.001, logs, 0.95)
 
 
@@ -224,24 +215,24 @@ def exposures(users, seed, vary):
     rng = np.random.default_rng(seed)
     shape = (users, 10, 1)
     base = rng.choice([0.05, 0.25], shape)
-    e = np.where(base > 0.1, 0.6, 0.25) if vary else np.full(shape, 0.4)
-    z = rng.random(shape) < e
-    y = rng.random(shape) < base + 0.05 * z
-    u, i, t = np.nonzero(z | y)
-    return Exposures(u, i, t, z[u, i, t], y[u, i, t], *shape, propensities=e)
+    propensity = np.where(base > 0.1, 0.6, 0.25) if vary else np.full(shape, 0.4)
+    recommended = rng.random(shape) < propensity
+    bought = rng.random(shape) < base + 0.05 * recommended
+    rows = np.nonzero(recommended | bought)
+    return Exposures(*rows, recommended[rows], bought[rows], *shape, propensities=propensity)
 
 
 def test_uplift_that_takes_popularity_for_an_effect_is_not_to_be_used():
     confounded = exposures(400, 0, vary=True)
     lists = np.tile(np.arange(6), (400, 1))
 
-    def plain(of):
-        return evaluate_lists(of, lists, metrics=["uplift"])["uplift"]
+    def uplift(exposures):
+        return evaluate_lists(exposures, lists, metrics=["uplift"])["uplift"]
 
-    assert plain(confounded).verdict.level == "do_not_use"
-    assert "confounded" in codes(plain(confounded))
-    assert "confounded" not in codes(plain(exposures(400, 1, vary=False)))
-    assert "confounding_unknown" in codes(plain(confounded.with_propensities(None)))
+    assert uplift(confounded).verdict.level == "do_not_use"
+    assert "confounded" in codes(uplift(confounded))
+    assert "confounded" not in codes(uplift(exposures(400, 1, vary=False)))
+    assert "confounding_unknown" in codes(uplift(confounded.with_propensities(None)))
     few = evaluate_lists(exposures(3, 2, vary=False), lists[:3], metrics=["uplift_ips"])["uplift_ips"]
     assert few.high - few.low > 1.0 / (0.4 * 6 * 3)  # one more purchase alone could add as much
     assert few.verdict.startswith("do not use: only 3 users")
@@ -253,12 +244,13 @@ def test_ratings_have_a_verdict():
     p = np.where(truth > 3, 0.5, 0.2)
     users, items = np.nonzero(rng.random(p.shape) < p)
     ratings = Ratings(users, items, truth[users, items], 300, 40)
-    found = estimate_ratings(loss("mae", np.full((300, 40), 3.0)), ratings, p)
-    assert found.verdict.level == "trust"
-    assert {"naive_biased", "effective_sample"} <= codes(found)
-    wrong = estimate_ratings(loss("mae", np.full((300, 40), 3.0)), ratings, p * 0.5)
-    assert "propensities" in codes(wrong)
+    delta = loss("mae", np.full((300, 40), 3.0))
+    right = estimate_ratings(delta, ratings, p)
+    assert right.verdict.level == "trust"
+    assert {"naive_biased", "effective_sample"} <= codes(right)
+    wrong = estimate_ratings(delta, ratings, p * 0.5)
     assert wrong.verdict.level == "do_not_use"
+    assert "propensities" in codes(wrong)
 
 
 def test_an_ab_rate_of_five_users_is_no_point_and_not_to_be_used():
@@ -277,8 +269,9 @@ def test_a_bound_that_rows_contradict_is_denied():
     best = rng.random(n) < 0.9
     columns = log_of(n, np.where(best, 0.9, 0.01), np.where(best, 0.5, 0.05), reward=clicks(rng, n, 0.1))
     assert "bound_denied" not in codes(estimate_value(**columns, propensity_min=0.01))
-    for denied in (estimate_value(**columns, propensity_min=0.02),
-                   difference(**columns, baseline=columns["propensity"], propensity_min=0.02)):  # fmt: skip
+    single = estimate_value(**columns, propensity_min=0.02)
+    gap = difference(**columns, baseline=columns["propensity"], propensity_min=0.02)
+    for denied in (single, gap):
         assert denied.verdict.level == "do_not_use"
         assert finding(denied, "bound_denied").number == np.count_nonzero(~best)
 
@@ -298,18 +291,20 @@ def test_a_true_bound_that_was_rounded_is_not_denied(bound, denied):
     rng = np.random.default_rng(3)
     n = 50_000
     propensity = np.where(rng.random(n) < 0.9, 1 / 600, 0.5)
-    found = estimate_value(**log_of(n, propensity, np.ones(n), reward=clicks(rng, n, 0.1)), **bound)
-    assert ("bound_denied" in codes(found)) == denied
+    estimate = estimate_value(**log_of(n, propensity, np.ones(n), reward=clicks(rng, n, 0.1)), **bound)
+    assert ("bound_denied" in codes(estimate)) == denied
 
 
 @pytest.mark.parametrize("rate", [0.05, 0.95])
 def test_snips_leads_without_a_clip(rate):
     n = 4000
-    p, target, reward = np.full(n, 0.25), np.tile([0.5, 0.0], n // 2), clicks(np.random.default_rng(2), n, rate)
-    found = estimate_value(reward, p, target)
-    assert found.estimator == difference(reward, p, target, p).estimator == "snips"
-    assert ends(found).tolist() == ends(estimate_value(reward, p, target, estimator="snips")).tolist()
-    assert estimate_value(reward, p, target, clip=1.5).estimator == "clipped_ips"
+    reward = clicks(np.random.default_rng(2), n, rate)
+    p = np.full(n, 0.25)
+    log = (reward, p, np.tile([0.5, 0.0], n // 2))
+    lead = estimate_value(*log)
+    assert lead.estimator == difference(*log, p).estimator == "snips"
+    np.testing.assert_array_equal(ends(lead), ends(estimate_value(*log, estimator="snips")))
+    assert estimate_value(*log, clip=1.5).estimator == "clipped_ips"
 
 
 def test_a_clipped_estimate_whose_bias_is_proved_is_never_trusted():
@@ -322,15 +317,15 @@ def test_a_clipped_estimate_whose_bias_is_proved_is_never_trusted():
     target = np.where(moved, (~best) & (rng.random(n) < 1 / 9), best) * 1.0
     reward = (rng.random(n) < np.where(best, 0.045, 0.06)) * 1.0
     log = log_of(n, p, target, reward=reward, propensity_min=0.02)
-    for found, plain in (
+    for clipped, plain in (
         (estimate_value(**log, clip=15.0), estimate_value(**log, estimator="ips")),
         (difference(**log, baseline=p, clip=15.0), difference(**log, baseline=p, estimator="ips")),
     ):
-        assert found.value < found.low
-        assert found.low == pytest.approx(plain.low)
-        bias = finding(found, "bias_proved")
+        assert clipped.value < clipped.low
+        assert clipped.low == pytest.approx(plain.low)
+        bias = finding(clipped, "bias_proved")
         assert bias.level != "trust"
-        assert bias.number == pytest.approx(plain.low - found.value)
+        assert bias.number == pytest.approx(plain.low - clipped.value)
 
 
 def test_a_difference_of_ratios_does_not_move_with_its_rewards():
@@ -339,8 +334,9 @@ def test_a_difference_of_ratios_does_not_move_with_its_rewards():
     log = log_of(n, 0.25, np.tile([0.5, 0.0], n // 2))
     reward = rng.integers(0, 5, n) * 1.0
     baseline = np.tile([0.15, 0.35], n // 2)
-    gaps = [difference(r, **log, baseline=baseline, estimator="snips") for r in (reward, reward + 1000.0)]
-    np.testing.assert_allclose(ends(gaps[0]), ends(gaps[1]), rtol=1e-6, atol=1e-9)
+    low = difference(reward, **log, baseline=baseline, estimator="snips")
+    high = difference(reward + 1000.0, **log, baseline=baseline, estimator="snips")
+    np.testing.assert_allclose(ends(high), ends(low), rtol=1e-6, atol=1e-9)
 
 
 def test_a_clip_buys_no_trust():
@@ -350,22 +346,23 @@ def test_a_clip_buys_no_trust():
         shown, other = rng.random(2000) < 0.84, rng.integers(0, 4, 2000)  # epsilon-greedy, .2 over five items
         target = np.where(shown, 0.0, other == 0)
         log = log_of(2000, np.where(shown, 0.84, 0.04), target, reward=clicks(rng, 2000, 0.1), propensity_min=0.04)
-        plain, cut = (estimate_value(**log, clip=clip).verdict for clip in (None, 15.0))
-        assert plain.meets(cut.level)
+        clipped = estimate_value(**log, clip=15.0).verdict
+        assert estimate_value(**log).verdict.meets(clipped.level)
 
 
-def test_both_ends_of_a_difference_lie_within_the_range_of_rewards():
+@pytest.mark.parametrize("clip", [None, 5.0])
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_both_ends_of_a_difference_lie_within_the_range_of_rewards(rate, clip):
     rng = np.random.default_rng(0)
     n = 500
-    p = np.full(n, 0.02)  # wrong, so that the weights say nonsense
     ours, theirs = (rng.random((2, n)) < 0.5) * 1.0
-    for reward in (clicks(rng, n, 0.1), np.ones(n)):
-        for clip in (None, 5.0):
-            for one, other in ((ours, theirs), (theirs, np.zeros(n)), (np.zeros(n), ours)):
-                found = difference(reward, p, one, other, cluster=np.arange(n), clip=clip, reward_max=1.0)
-                assert found.low <= found.high
-                assert min(found.value, -1.0) <= found.low
-                assert found.high <= max(found.value, 1.0)
+    # the propensity is wrong, so that the weights say nonsense
+    log = log_of(n, 0.02, None, reward=clicks(rng, n, rate), clip=clip, reward_max=1.0)
+    for target, baseline in ((ours, theirs), (theirs, np.zeros(n)), (np.zeros(n), ours)):
+        gap = difference(**log | {"target": target, "baseline": baseline})
+        assert gap.low <= gap.high
+        assert min(gap.value, -1.0) <= gap.low
+        assert gap.high <= max(gap.value, 1.0)
 
 
 def test_a_context_needs_the_items_and_missing_values_are_a_level():
@@ -373,13 +370,12 @@ def test_a_context_needs_the_items_and_missing_values_are_a_level():
     n = 40_000
     context = rng.integers(0, 2, n)
     action = (rng.random(n) < np.where(context == 0, 0.8, 0.2)).astype(int)  # logged as one half: right on average
-    log = (clicks(rng, n, 0.1), np.full(n, 0.5), np.full(n, 0.5))
-    known = {"cluster": np.arange(n), "propensity_min": 0.5}
+    log = log_of(n, 0.5, np.full(n, 0.5), reward=clicks(rng, n, 0.1), propensity_min=0.5)
     with pytest.raises(UserError, match="give action too"):
-        estimate_value(*log, **known, context=context)
-    assert estimate_value(*log, **known, action=action).trusted
+        estimate_value(**log, context=context)
+    assert estimate_value(**log, action=action).trusted
     for column in (context, np.where(context == 0, np.nan, 1.0), np.where(context == 0, "a", "b")):
-        assert estimate_value(*log, **known, action=action, context=column).verdict.level == "do_not_use"
+        assert estimate_value(**log, action=action, context=column).verdict.level == "do_not_use"
 
 
 def heavy_rows(number, n=2000):
@@ -402,6 +398,7 @@ def test_the_policy_that_logged_has_no_heavier_weight():
     n = 4000
     p = np.where(rng.random(n) < 0.5, 0.9, 0.01)
     log = log_of(n, p, p, reward=clicks(rng, n, 0.1))
-    one, other = (estimate_value(**log, **stated) for stated in ({"propensity_min": 0.01}, {"weight_max": 1.0}))
-    np.testing.assert_array_equal(ends(one), ends(other))
-    assert one.high - one.low < 0.03
+    by_propensity = estimate_value(**log, propensity_min=0.01)
+    by_weight = estimate_value(**log, weight_max=1.0)
+    np.testing.assert_array_equal(ends(by_propensity), ends(by_weight))
+    assert by_weight.high - by_weight.low < 0.03

@@ -27,7 +27,7 @@ VALUE = float(np.mean(np.sum(TARGET * CLICK, axis=1)))
 GROUPS = np.arange(ACTIONS) // 3
 
 
-def draw(number: int, users: int = 300, rows: int = 10) -> dict[str, np.ndarray]:
+def draw(number, users=300, rows=10):
     """A log whose users differ: a user's context is the same in all rows, and scales with an effect on clicks."""
     rng = np.random.default_rng([7, number])
     user = np.repeat(np.arange(users), rows)
@@ -46,7 +46,11 @@ def draw(number: int, users: int = 300, rows: int = 10) -> dict[str, np.ndarray]
 
 
 def columns(log):
-    return {k: log[k] for k in ("reward", "propensity", "target", "cluster")}
+    return {name: log[name] for name in ("reward", "propensity", "target", "cluster")}
+
+
+def covers(estimate, truth):
+    return estimate.low <= truth <= estimate.high
 
 
 LOGS = 150
@@ -77,15 +81,15 @@ def models(log):
 )
 def test_bias_and_coverage(logs, name, bias):
     """Unbiased estimators are; ratios are up to O(1/n); every interval holds its level."""
-    found = []
+    estimates = []
     for log in logs:
-        extra = models(log) if name in ("dr", "sndr") else {}
-        found.append(estimate_value(**columns(log), estimator=name, clip=4.0, **extra))
-    values = np.array([e.value for e in found])
+        model = models(log) if name in ("dr", "sndr") else {}
+        estimates.append(estimate_value(**columns(log), estimator=name, clip=4.0, **model))
+    values = np.array([estimate.value for estimate in estimates])
     if bias is not None:
         assert abs(values.mean() - VALUE) <= 4.0 * values.std(ddof=1) / math.sqrt(LOGS) + bias
-    covered = np.mean([e.low <= VALUE <= e.high for e in found])
-    assert covered >= 0.95 - BOTH - 0.015  # delta intervals of 300 users fall short by a percent or two
+    coverage = np.mean([covers(estimate, VALUE) for estimate in estimates])
+    assert coverage >= 0.95 - BOTH - 0.015  # delta intervals of 300 users fall short by a percent or two
 
 
 @pytest.mark.parametrize("clicks", [0.01, 0.1])
@@ -96,42 +100,42 @@ def test_difference_covers_with_few_rewards_and_heavy_weights(clicks):
     weight /= weight.mean()
     probability = clicks * (0.5 + rng.random(100))
     truth = float(np.mean((weight - 1.0) * probability))
+    propensity = np.full(1000, 0.01)
     covered = 0
     for _ in range(logs):
         action = rng.integers(0, 100, 1000)
         reward = (rng.random(1000) < probability[action]).astype(float)
-        found = difference(reward, np.full(1000, 0.01), weight[action] / 100, np.full(1000, 0.01), estimator="ips")
-        covered += found.low <= truth <= found.high
+        covered += covers(difference(reward, propensity, weight[action] / 100, propensity, estimator="ips"), truth)
     assert covered / logs >= 0.95 - 3.1 * math.sqrt(0.95 * 0.05 / logs)
 
 
 def test_difference_is_narrower_than_two_intervals(logs):
     log = logs[0]
     target = 0.9 * log["propensity"] + 0.1 * log["target"]
-    found = difference(log["reward"], log["propensity"], target, log["propensity"], estimator="ips")
+    gap = difference(log["reward"], log["propensity"], target, log["propensity"], estimator="ips")
     single = estimate_value(log["reward"], log["propensity"], target)
-    assert found.high - found.low < 0.5 * (single.high - single.low)
+    assert gap.high - gap.low < 0.5 * (single.high - single.low)
 
 
 def test_groups_remove_variance_where_actions_of_a_group_are_alike():
     rng = np.random.default_rng(5)
-    logging, target = rng.dirichlet(np.ones(ACTIONS) * 0.3), rng.dirichlet(np.ones(ACTIONS) * 0.3)
+    logging = rng.dirichlet(np.ones(ACTIONS) * 0.3)
+    target = rng.dirichlet(np.ones(ACTIONS) * 0.3)
     logging = 0.9 * logging + 0.1 / ACTIONS
     click = rng.uniform(0.05, 0.3, 4)[GROUPS]
-    of_groups = [np.bincount(GROUPS, policy) for policy in (target, logging)]
-    values = {"ips": [], "mips": []}
+    group_target = np.bincount(GROUPS, target)[GROUPS]
+    group_propensity = np.bincount(GROUPS, logging)[GROUPS]
+    single = []
+    grouped = []
     for _ in range(100):
         action = rng.choice(ACTIONS, 2000, p=logging)
         reward = (rng.random(2000) < click[action]).astype(float)
-        for name in values:
-            groups = GROUPS[action]
-            chances = {"group_target": of_groups[0][groups], "group_propensity": of_groups[1][groups]}
-            extra = chances if name == "mips" else {}
-            found = estimate_value(reward, logging[action], target[action], estimator=name, **extra)
-            values[name].append(found.value)
-    truth = float(target @ click)
-    assert np.std(values["mips"]) < np.std(values["ips"])
-    assert abs(np.mean(values["mips"]) - truth) <= 4.0 * np.std(values["mips"]) / 10.0
+        log = (reward, logging[action], target[action])
+        groups = {"group_target": group_target[action], "group_propensity": group_propensity[action]}
+        single.append(estimate_value(*log, estimator="ips").value)
+        grouped.append(estimate_value(*log, estimator="mips", **groups).value)
+    assert np.std(grouped) < np.std(single)
+    assert abs(np.mean(grouped) - target @ click) <= 4.0 * np.std(grouped) / 10.0
 
 
 def test_cross_fitted_model_makes_dr_narrower_and_is_of_the_right_size(logs):
@@ -145,8 +149,9 @@ def test_cross_fitted_model_makes_dr_narrower_and_is_of_the_right_size(logs):
         cluster=log["cluster"],
     )
     assert q_logged.mean() == pytest.approx(log["reward"].mean(), abs=4.0 * log["reward"].std() / math.sqrt(3000))
-    found = {"estimator": "dr", "q_logged": q_logged, "q_target": q_target}
-    dr, ips = (estimate_value(**columns(log), **each, interval="bootstrap") for each in (found, {"estimator": "ips"}))
+    options = columns(log) | {"interval": "bootstrap"}
+    ips = estimate_value(**options, estimator="ips")
+    dr = estimate_value(**options, estimator="dr", q_logged=q_logged, q_target=q_target)
     assert dr.high - dr.low < ips.high - ips.low
 
 
@@ -164,32 +169,22 @@ def test_a_model_never_sees_the_users_it_predicts_for(monkeypatch):
 
     monkeypatch.setattr(cross_fitted, "ActionMeans", Memory)
     user = np.random.default_rng(0).integers(0, 30, 400)
-    cross_fitted_rewards(
-        np.ones(400),
-        np.zeros(400, int),
-        np.full((400, 2), 0.5),
-        n_actions=2,
-        context=user,
-        cluster=user,
-    )
+    action = np.zeros(400, int)
+    target = np.full((400, 2), 0.5)
+    cross_fitted_rewards(np.ones(400), action, target, n_actions=2, context=user, cluster=user)
 
 
 @pytest.mark.slow
 def test_interval_without_propensities_covers(logs):
-    covered, number = 0, 40
-    for log in logs[:number]:
-        found = estimate_without_propensities(
-            log["reward"],
-            log["action"],
-            log["target"],
-            context=log["context"],
-            cluster=log["cluster"],
-            replicates=100,
-        )
-        covered += found.low <= VALUE <= found.high
-        assert "propensities are estimated" in found.verdict
-        assert not found.trusted
-    assert covered / number >= 0.95 - 2.5 * math.sqrt(0.05 * 0.95 / number)
+    covered = 0
+    for log in logs[:40]:
+        data = [log[name] for name in ("reward", "action", "target")]
+        users = {name: log[name] for name in ("context", "cluster")}
+        estimate = estimate_without_propensities(*data, **users, replicates=100)
+        covered += covers(estimate, VALUE)
+        assert "propensities are estimated" in estimate.verdict
+        assert not estimate.trusted
+    assert covered / 40 >= 0.95 - 2.5 * math.sqrt(0.05 * 0.95 / 40)
 
 
 @pytest.mark.slow
@@ -197,20 +192,23 @@ def test_interval_without_propensities_covers(logs):
 @pytest.mark.parametrize(("users", "rows"), [(300, 10), (1000, 1)])
 def test_the_default_holds_its_level_and_is_not_too_wide(users, rows, rewards):
     """Values and differences: as often right as 95 % allow once in a thousand times, and not at 7/10 of the width."""
-    number, truth = 400, {}
-    price = np.arange(1.0, ACTIONS + 1.0) if rewards == "revenue" else np.ones(ACTIONS)
-    for name, law in (("target", TARGET), ("propensity", LOGGING)):
-        truth[name] = float(np.mean(np.sum(law * CLICK * price, axis=1)))
-    right, within = np.zeros(2), np.zeros(2)
+    prices = {"clicks": np.ones(ACTIONS), "revenue": np.arange(1.0, ACTIONS + 1.0)}[rewards]
+    number = 400
+    truth, today = (float(np.mean(np.sum(law * CLICK * prices, axis=1))) for law in (TARGET, LOGGING))
+    right = np.zeros(2)
+    within = np.zeros(2)
     for k in range(number):
         log = draw(10_000 + k, users, rows)
-        paid = price[log["action"]] * (np.random.default_rng([8, k]).choice([0.5, 1.5], log["reward"].size))
-        log["reward"] = log["reward"] * (paid if rewards == "revenue" else 1.0)
+        if rewards == "revenue":
+            discount = np.random.default_rng([8, k]).choice([0.5, 1.5], log["reward"].size)
+            log["reward"] = log["reward"] * prices[log["action"]] * discount
         value = estimate_value(**columns(log))
-        apart = difference(**columns(log), baseline=log["propensity"])
-        for i, (found, true) in enumerate(((value, truth["target"]), (apart, truth["target"] - truth["propensity"]))):
-            right[i] += found.low <= true <= found.high
-            within[i] += 0.7 * (found.low - found.value) <= true - found.value <= 0.7 * (found.high - found.value)
+        gap = difference(**columns(log), baseline=log["propensity"])
+        for i, (estimate, true) in enumerate(((value, truth), (gap, truth - today))):
+            right[i] += covers(estimate, true)
+            below = 0.7 * (estimate.low - estimate.value)
+            above = 0.7 * (estimate.high - estimate.value)
+            within[i] += below <= true - estimate.value <= above
     enough = stats.binom.ppf(0.001, number, 0.95)
     assert right.min() >= enough
     assert within.max() < enough
