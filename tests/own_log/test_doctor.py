@@ -13,10 +13,9 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor_commands import commands_for
 from toys import read_json
-from twins.commands import done, run, status_of
-from twins.findings import codes, finding
+from twins.commands import done, fails, run, status_of
+from twins.findings import advice_of, codes, finding, fitting_lines
 
 N_USERS, PER_USER, N = 200, 10, 2000
 LOGGING = np.array([0.4, 0.3, 0.2, 0.1])
@@ -53,19 +52,9 @@ def examine(tmp_path):
     return examine_table
 
 
-def fitting(examination):
-    """The lines that fit the file, by their commands."""
-    return {fit.command: fit.line for fit in commands_for(examination) if fit.fits}
-
-
-def line_of(examination, command):
-    (fit,) = [fit for fit in commands_for(examination) if fit.command == command]
-    return fit
-
-
 def assert_lines_run(examination, capsys, *, of_compare=()):
     """Every line that fits ends with 0 when it is typed as it stands, and every other one gives a reason."""
-    for fit in commands_for(examination):
+    for fit in advice_of(examination).values():
         if not fit.fits:
             assert fit.says
             continue
@@ -101,7 +90,7 @@ def test_a_clean_file(frame, examine, capsys):
     assert target["holds"]
     assert uniform["holds"]
     assert codes(examination) == set()
-    assert set(fitting(examination)) == {"estimate", "plan ab"}
+    assert set(fitting_lines(examination)) == {"estimate", "plan ab"}
     assert_lines_run(examination, capsys)
 
 
@@ -125,7 +114,7 @@ def test_propensities_in_percent(frame, examine):
     assert examination.facts["propensity"]["percent"]
     assert examination.facts["propensity"]["above_1"] == N
     assert "divide the column by 100" in finding(examination, "propensity_above_1").advice
-    assert fitting(examination) == {}
+    assert fitting_lines(examination) == {}
 
 
 def test_a_few_impossible_propensities(frame, examine):
@@ -137,11 +126,11 @@ def test_a_few_impossible_propensities(frame, examine):
     assert "row 8: 13.9" in above.message
     assert "these are no probabilities" in above.advice  # percent only where most values are above 1
     assert "3 rows (9: 0, 10: -0.1, 11: 0)" in finding(examination, "propensity_not_positive").message
-    assert fitting(examination) == {}
+    assert fitting_lines(examination) == {}
 
 
 def test_percent_that_are_all_below_1(frame, examine):
-    """Of 200 actions each has half a percent: 0.5 written is possible, and a hundred times too large."""
+    """Each of 200 actions has half a percent: 0.5 written is possible, and a hundred times too large."""
     action = np.random.default_rng(1).permutation(np.arange(N) % 200)
     frame = frame.assign(arm=[f"a{k}" for k in action], pscore=0.5).drop(columns="target_new")
     examination = examine(frame)
@@ -162,7 +151,7 @@ def test_weights_whose_mean_cannot_be_1(frame, examine):
     assert not uniform["holds"]
     assert uniform["mean"] == pytest.approx(2.0, abs=0.25)
     assert "mean_weight" in codes(examination, "problem")
-    assert "estimate" not in fitting(examination)
+    assert "estimate" not in fitting_lines(examination)
 
 
 def test_values_that_are_no_numbers_and_no_dates(frame, examine):
@@ -176,7 +165,7 @@ def test_values_that_are_no_numbers_and_no_dates(frame, examine):
     assert "row 7" in messages["not_finite", ("pscore",)]
     assert "row 1: yesterday" in messages["not_a_date", ("served_at",)]
     assert examination.facts["missing"] == {}
-    assert fitting(examination) == {}
+    assert fitting_lines(examination) == {}
 
 
 def test_nothing_to_compare(frame, examine):
@@ -213,7 +202,7 @@ def test_without_propensities(frame, examine, capsys):
     assert examination.facts["mean_weight"] == []
     assert_lines_run(examination, capsys)
     for columns, reason in (({}, "first correct"), ({"propensity": "none"}, "would be estimated")):
-        fit = line_of(examine(frame, columns=columns), "estimate")
+        fit = advice_of(examine(frame, columns=columns))["estimate"]
         assert not fit.fits
         assert reason in fit.says
 
@@ -234,27 +223,27 @@ def test_a_decimal_mark_that_is_stated_stands_in_the_line_to_type(tmp_path, mark
     with pytest.raises(UserError) as caught:
         examine_file(path)
     assert caught.value.code == "unclear_numbers"
-    line = next(iter(fitting(examine_file(path, Asked(decimal=mark))).values()))
+    line = next(iter(fitting_lines(examine_file(path, Asked(decimal=mark))).values()))
     assert line.endswith(f"--decimal {mark}")
 
 
 # ------------------------------------------------------------------------------------------------------ other files
 
 
-def test_interactions_with_repeats(tmp_path, capsys):
+def test_interactions_with_repeats(save, tmp_path, capsys):
     rng = np.random.default_rng(0)
     items = np.concatenate([rng.permutation(30)[:8] for _ in range(40)])
     views = pd.DataFrame({"customer_id": [f"k{i // 8}" for i in range(320)], "product_id": items})
     views["timestamp"] = 881250949 + np.arange(320)
     later = views[5:6].assign(timestamp=views.timestamp[5] + 7)
     views = pd.concat([views, views[3:5], later])
-    views.to_csv(tmp_path / "one.csv", index=False)
-    examination = examine_file(tmp_path / "one.csv")
+    path = save(views, "one.csv")
+    examination = examine_file(path)
     facts = examination.facts
     assert examination.kind == "interactions"
     assert (facts["rows"], facts["users"], facts["items"]) == (323, 40, views.product_id.nunique())
     assert (facts["duplicates"], facts["repeats"]) == (2, 3)
-    assert set(fitting(examination)) == {"compare --interactions"}
+    assert set(fitting_lines(examination)) == {"compare --interactions"}
     few = ("--agents", "random,popularity", "--option", "folds=1", "--out", str(tmp_path / "out"))
     assert_lines_run(examination, capsys, of_compare=few)
 
@@ -269,7 +258,7 @@ def test_one_of_two_columns_of_times_is_to_be_named(tmp_path):
     assert unclear.columns.unclear == {"time": ("timestamp", "created_at")}
     named = examine_file(path, Asked({"time": "created_at"}))
     assert named.facts["time"]["first"] == 881250949
-    assert fitting(named)["compare --interactions"].endswith("--time-column created_at")
+    assert fitting_lines(named)["compare --interactions"].endswith("--time-column created_at")
 
 
 def test_a_log_of_ours(tmp_path, capsys, monkeypatch):
@@ -283,7 +272,7 @@ def test_a_log_of_ours(tmp_path, capsys, monkeypatch):
     assert (facts["actions"], facts["actions_known"], facts["share_shown"]) == (1, 200, 1 / 200)
     assert facts["missing"] == {}
     assert "no_exploration" in codes(examination)
-    assert set(fitting(examination)) == {"estimate", "plan ab", "replay"}
+    assert set(fitting_lines(examination)) == {"estimate", "plan ab", "replay"}
     monkeypatch.chdir(tmp_path)
     assert_lines_run(examination, capsys)
     assert "all are what their receipts say" in facts["receipts"]
@@ -320,7 +309,7 @@ def test_views_and_recommendations_in_one_file(frame, examine, tmp_path, capsys,
     assert facts["other_rows"] == by_word
     assert facts["missing"] == {}
     assert codes(examination) == set()
-    assert set(fitting(examination)) == {"estimate", "plan ab", "replay"}
+    assert set(fitting_lines(examination)) == {"estimate", "plan ab", "replay"}
     monkeypatch.chdir(tmp_path)
     assert_lines_run(examination, capsys)
 
@@ -328,14 +317,14 @@ def test_views_and_recommendations_in_one_file(frame, examine, tmp_path, capsys,
 def test_an_event_column_without_recommendations(frame, examine):
     examination = examine(frame.assign(event="buy"))
     assert codes(examination) == {"no_recommendations"}
-    assert fitting(examination) == {}
+    assert fitting_lines(examination) == {}
 
 
 def test_a_table_that_is_neither(examine):
     frame = pd.DataFrame({"x": [1, 2], "z": [3, 4]})
     examination = examine(frame)
     assert examination.kind == "table"
-    assert fitting(examination) == {}
+    assert fitting_lines(examination) == {}
     assert examination.others == ["x", "z"]
     with pytest.raises(UserError, match="--reward-column"):
         examine(frame, columns={"reward": "y"})
@@ -367,10 +356,10 @@ def test_the_command_and_its_json(frame, tmp_path, capsys):
     assert json.loads(done(capsys, "doctor", file, "--json", "-")) == written
 
 
-def test_a_problem_is_status_3(frame, tmp_path, capsys):
-    """As `check` has it for a broken rule."""
-    frame.assign(pscore=100 * frame.pscore).to_csv(tmp_path / "percent.csv", index=False)
-    status, out, _ = run(capsys, "doctor", tmp_path / "percent.csv", "--quiet")
+def test_a_problem_is_status_3(frame, save, capsys):
+    """The same status as that of `check` for a broken rule."""
+    path = save(frame.assign(pscore=100 * frame.pscore), "percent.csv")
+    status, out, _ = run(capsys, "doctor", path, "--quiet")
     assert status == 3
     assert "! " in out
 
@@ -379,6 +368,4 @@ def test_a_problem_is_status_3(frame, tmp_path, capsys):
     ("words", "message"), [(["--user-column", "x"], "needs FILE"), (["f.csv", "--actions", "0"], "--actions must be")]
 )
 def test_wrong_calls_of_the_command(capsys, words, message):
-    status, _, error = run(capsys, "doctor", *words)
-    assert status == 2
-    assert message in error
+    assert message in fails(capsys, "doctor", *words)

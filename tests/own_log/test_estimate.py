@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -17,16 +16,12 @@ from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
 from recsim_mnar.own_log.gate import unmet
 from recsim_mnar.tables.parts import TableFile
-from toys import refused
-from twins.commands import done, run
+from toys import only, read_json, refused
+from twins.commands import done, fails, run
 from twins.findings import codes, finding
 from twins.own_schema import estimate_file
 
-_SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
-assert _SPEC is not None
-assert _SPEC.loader is not None
-shop = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(shop)
+write_shop = runpy.run_path("benchmarks/own_log/shop.py")["write"]
 
 N = 3000
 ARMS = ["red", "green", "blue"]
@@ -61,17 +56,6 @@ def without_target(frame):
     return frame.drop(columns="new")
 
 
-@pytest.fixture
-def save(tmp_path):
-    """Write a table into a CSV file of this name."""
-
-    def write(frame, name="log.csv", **options):
-        frame.to_csv(tmp_path / name, index=False, **options)
-        return tmp_path / name
-
-    return write
-
-
 def estimated(path, targets=("new",), reading=None, **question):
     return estimate_log(path, Question(list(targets), **question), reading=Reading(**(reading or {})))
 
@@ -88,7 +72,7 @@ def estimate_by_command(capsys, tmp_path):
 
     def estimate(*arguments):
         out = done(capsys, "estimate", *arguments, "--json", tmp_path / "found.json")
-        return out, json.loads((tmp_path / "found.json").read_text())
+        return out, read_json(tmp_path / "found.json")
 
     return estimate
 
@@ -337,10 +321,8 @@ def test_loggers_that_deny_a_policy_are_found_whatever_its_name(tmp_path, name):
     )
     frame.to_csv(tmp_path / "log.csv", index=False)
     answer = estimated(tmp_path / "log.csv", [name], baseline="today", estimators=["ips"])
-    records = {record["role"]: record for record in answer.records}
     for role in ("target", "difference"):
-        record = records[role]
-        assert record["target"] == name
+        record = only(answer.records, role=role, target=name)
         assert [found["code"] for found in record["findings"]].count("logger_propensities") == 2
         assert record["verdict_level"] != "trust"
 
@@ -353,13 +335,12 @@ def in_shop(capsys, monkeypatch, tmp_path):
     """A shop's variant: its truth, output and records of a clean estimate, and the error of one without options."""
 
     def estimate(variant, *options):
-        shop.write(tmp_path, 1, 20_000, variant)
+        write_shop(tmp_path, 1, 20_000, variant)
         monkeypatch.chdir(tmp_path)
         asked = ("estimate", "shop.csv", "--target-file", "new.csv", "--on", "impression")
         _, _, error = run(capsys, *asked)
         out = done(capsys, *asked, "--drop-missing", "--deduplicate", "--json", "records.json", *options)
-        truth = json.loads(Path("truth.json").read_text())
-        return truth, out, json.loads(Path("records.json").read_text()), error
+        return read_json(Path("truth.json")), out, read_json(Path("records.json")), error
 
     return estimate
 
@@ -402,13 +383,11 @@ def test_the_shop_with_two_loggers(in_shop):
 
 
 @pytest.mark.slow
-def test_the_shop_with_users_under_another_name(in_shop):
-    _, out, records, _ = in_shop("other-user-name")
-    assert "no user column is recognised" in out
-    assert "perhaps haushalt" in out
-    assert not records[0]["diagnostics"]["clustered"]
-    _, _, records, _ = in_shop("other-user-name", "--user-column", "haushalt")
-    assert records[0]["diagnostics"]["clustered"]
+@pytest.mark.parametrize(("options", "clustered"), [((), False), (("--user-column", "haushalt"), True)])
+def test_the_shop_with_users_under_another_name(in_shop, options, clustered):
+    _, out, records, _ = in_shop("other-user-name", *options)
+    assert ("perhaps haushalt" in out) is not clustered
+    assert records[0]["diagnostics"]["clustered"] is clustered
 
 
 # ------------------------------------------------------------------------------------- options, baselines, answers
@@ -422,9 +401,7 @@ def test_the_shop_with_users_under_another_name(in_shop):
     ],
 )
 def test_options_that_fit_no_file_are_refused(capsys, frame, save, options, message):
-    status, _, error = run(capsys, "estimate", save(frame), "--target", "new", *options)
-    assert (status, len(error.splitlines())) == (2, 1)
-    assert message in error
+    assert message in fails(capsys, "estimate", save(frame), "--target", "new", *options)
 
 
 @pytest.mark.parametrize(
@@ -444,8 +421,7 @@ def test_weights_are_clipped_only_where_a_clip_is_named(frame, save, estimate_by
 
 
 def test_clipped_ips_needs_a_clip(capsys, frame, save):
-    status, _, error = run(capsys, "estimate", save(frame), "--target", "new", "--estimators", "clipped_ips")
-    assert (status, len(error.splitlines())) == (2, 1)
+    error = fails(capsys, "estimate", save(frame), "--target", "new", "--estimators", "clipped_ips")
     assert "--estimators clipped_ips: no clip is given. Add --clip C" in error
 
 
@@ -471,8 +447,7 @@ def test_today_is_the_policy_that_logged(frame, save, estimate_by_command, ours)
     assert by_name[-1][0]["sentence"]["text"] == records[0]["sentence"]["text"]
     # A column that is called so is a policy like any other.
     answer = estimated(save(log.assign(today=log.new)), baseline="today")
-    (difference,) = [record for record in answer.records if "baseline" in record and record["leads"]]
-    assert "the same policy" in difference["method"]
+    assert "the same policy" in only(answer.records, role="difference", leads=True)["method"]
 
 
 def test_today_by_its_own_column_where_rows_are_left_out(frame, estimate_table):
@@ -487,7 +462,7 @@ def test_the_answer_begins_with_the_sentence_and_other_estimators_are_folded(fra
     asked = ("estimate", save(frame), "--target", "new")
     page = tmp_path / "page"
     out = done(capsys, *asked, "--baseline", "today", "--full-support", "--out", page)
-    results = json.loads((page / "results.json").read_text())
+    results = read_json(page / "results.json")
     assert list(results)[:3] == ["schema", "package", "sentence"]
     assert out.startswith(results["sentence"]["text"])
     assert " ips" not in out
@@ -509,8 +484,7 @@ def test_several_policies_are_held_to_a_corrected_level(frame, save, estimate_by
     assert {record["level"] for record in records} == {0.95}
     assert limits["low"] < best["low"] < best["high"] < limits["high"]
     corrected = estimated(path, ["new", "b", "c"], baseline="propensity", level=1 - 0.05 / 3).records
-    name = (best["policy"], best["estimator"])
-    (same,) = [record for record in corrected if (record["policy"], record["estimator"]) == name]
+    same = only(corrected, policy=best["policy"], estimator=best["estimator"])
     assert (same["low"], same["high"]) == (limits["low"], limits["high"])
 
 
@@ -558,7 +532,7 @@ def test_numbers_are_items_only_where_the_name_says_so_and_0_and_1_are_asked_abo
             estimate_table(frame, [name], NAMED_ACTION)
     frame["new"] = frame.new_item
     answer = estimate_table(frame, ["new"], NAMED_ACTION)
-    (record,) = [record for record in answer.records if record["leads"]]
+    record = only(answer.records, leads=True)
     assert record["value"] == pytest.approx(of_columns(frame).value, rel=1e-12)
 
 

@@ -25,7 +25,7 @@ from recsim_mnar.errors import is_of_the_machine
 from recsim_mnar.own_log import gate
 from recsim_mnar.runs.folder import describe_foreign_file
 from toys import read_json
-from twins.commands import done, run
+from twins.commands import done, fails, run
 from twins.json_schema import breaches
 
 N = 20_000
@@ -103,16 +103,14 @@ def test_every_target_must_be_better(shop, capsys):
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ((), "--require better needs --baseline: better than what?"),
         (("--baseline", "today", "--estimators", "dm", "--q-target", "same"), "no difference from the baseline"),
     ],
 )
-def test_better_needs_a_difference(shop, capsys, more, said):
-    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--require", "better", *more)
-    assert status == 2
-    assert said in err
+def test_better_needs_a_difference(shop, capsys, more, message):
+    assert message in fails(capsys, "estimate", shop, "--target", "new", "--require", "better", *more)
 
 
 def test_todays_own_policy_is_no_news(shop, capsys):
@@ -124,8 +122,7 @@ def test_a_lost_propensity_column_is_a_mistake(shop, capsys, tmp_path):
     log = tmp_path / "lost.csv"
     pd.read_csv(shop).drop(columns="propensity").assign(segment=1).to_csv(log, index=False)
     asked = ("estimate", log, "--target", "new")
-    status, _, error = run(capsys, *asked, "--require", "caution")
-    assert status == 2
+    error = fails(capsys, *asked, "--require", "caution")
     assert "no column is recognised as the propensity" in error
     assert "omit --require" in error
     assert run(capsys, *asked, "--require", "caution", "--context-columns", "segment")[0] in (0, 3)  # asked for
@@ -204,9 +201,8 @@ def changed(shop, path, change):
 )
 def test_failures_have_codes(shop, tmp_path, capsys, more, change, code):
     path = changed(shop, tmp_path / "log.csv", change or (lambda frame: frame))
-    status, _, error = run(capsys, "estimate", path, "--target", "new", *more, "--json", tmp_path / "a.json")
-    assert status == 2
-    assert re.fullmatch(rf"error: .* \[{code}\]\n", error)
+    error = fails(capsys, "estimate", path, "--target", "new", *more, "--json", tmp_path / "a.json")
+    assert error.endswith(f" [{code}]")
     assert not (tmp_path / "a.json").exists()
 
 
@@ -222,13 +218,11 @@ def test_failures_have_codes(shop, tmp_path, capsys, more, change, code):
 def test_failures_of_whole_files_have_codes(tmp_path, capsys, name, content, code):
     if content is not None:
         (tmp_path / name).write_text(content)
-    status, _, error = run(capsys, "estimate", tmp_path / name, "--target", "new")
-    assert status == 2
-    assert error.endswith(f" [{code}]\n")
+    assert fails(capsys, "estimate", tmp_path / name, "--target", "new").endswith(f" [{code}]")
 
 
 def test_no_target_has_a_code(shop, capsys):
-    assert run(capsys, "estimate", shop)[2].endswith(" [no_target]\n")
+    assert fails(capsys, "estimate", shop).endswith(" [no_target]")
 
 
 def test_as_many_rows_as_are_asked_for_are_enough(shop):
@@ -266,9 +260,7 @@ def test_a_time_column_that_is_named_is_checked(shop, tmp_path, capsys):
     frame.to_csv(dated, index=False)
     asked = ("estimate", dated, "--target", "new", "--baseline", "today", *STATED)
     done(capsys, *asked)  # nobody asked for times
-    status, _, error = run(capsys, *asked, "--time-column", "ts")
-    assert status == 2
-    assert "column 'ts' is not a date in row 8" in error
+    assert "column 'ts' is not a date in row 8" in fails(capsys, *asked, "--time-column", "ts")
 
 
 @pytest.mark.parametrize(
@@ -280,8 +272,8 @@ def test_a_time_column_that_is_named_is_checked(shop, tmp_path, capsys):
     ],
 )
 def test_a_bound_that_is_no_probability_is_refused_by_its_option(shop, capsys, bound, message):
-    status, _, error = run(capsys, "estimate", shop, "--target", "new", "--propensity-min", bound)
-    assert (status, error) == (2, f"error: --propensity-min {bound}: {message}\n")
+    error = fails(capsys, "estimate", shop, "--target", "new", "--propensity-min", bound)
+    assert error == f"error: --propensity-min {bound}: {message}"
 
 
 @pytest.mark.slow
@@ -350,14 +342,12 @@ def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
     asked = ("estimate", shop, "--target", "new", "--out", out)
     done(capsys, *asked)
     first = (out / "results.json").read_bytes()
-    status, _, error = run(capsys, *asked)
-    assert status == 2
-    assert "or replace the results with --overwrite" in error
+    assert "or replace the results with --overwrite" in fails(capsys, *asked)
     done(capsys, *asked, *STATED, "--overwrite")
     second = (out / "results.json").read_bytes()
     assert second != first
     assert describe_foreign_file(out, ("report.html", "results.json")) == ""
-    assert run(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")[0] == 2
+    fails(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")
     assert (out / "results.json").read_bytes() == second  # a run that fails takes nothing away
 
 
@@ -366,19 +356,15 @@ def test_files_of_somebody_else_are_not_replaced(shop, capsys, tmp_path):
     asked = ("estimate", shop, "--target", "new", "--out", out)
     done(capsys, *asked)
     (out / "mine.txt").write_text("mine")
-    status, _, error = run(capsys, *asked, "--overwrite")
-    assert status == 2
-    assert "mine.txt was not written by this command" in error
+    assert "mine.txt was not written by this command" in fails(capsys, *asked, "--overwrite")
     (out / "mine.txt").unlink()
     (out / "report.html").write_text("changed")
-    status, _, error = run(capsys, *asked, "--overwrite")
-    assert status == 2
-    assert "report.html was changed after it was written" in error
+    assert "report.html was changed after it was written" in fails(capsys, *asked, "--overwrite")
     assert (out / "report.html").read_text() == "changed"
 
 
 def test_overwrite_without_a_folder_is_refused(shop, capsys):
-    assert run(capsys, "estimate", shop, "--target", "new", "--overwrite")[0] == 2
+    fails(capsys, "estimate", shop, "--target", "new", "--overwrite")
 
 
 @pytest.mark.slow
@@ -425,20 +411,20 @@ def test_records_have_roles_whatever_the_baseline_is_called(by_device, baseline,
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"propensity_mim": 0.1}, "no argument 'propensity_mim': did you mean 'propensity_min'?"),
         ({"columns": {"rewrd": "click"}}, "no role 'rewrd': did you mean 'reward'?"),
         ({"require": "trusted"}, "no requirement 'trusted': did you mean 'trust'?"),
     ],
 )
-def test_a_wrong_name_is_said_with_the_nearest(shop, more, said):
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_a_wrong_name_is_said_with_the_nearest(shop, more, message):
+    with pytest.raises(UserError, match=re.escape(message)):
         estimate_file(shop, "new", **more)
 
 
 def test_a_folder_is_known_by_the_digests_of_its_files(shop, tmp_path):
-    """As `sha256sum * | sha256sum` prints it."""
+    """The digest is the one that `sha256sum * | sha256sum` prints."""
     (tmp_path / "parts").mkdir()
     head, *rows = shop.read_bytes().splitlines(keepends=True)
     parts = {"b.csv": head + b"".join(rows[:9000]), "a.csv": head + b"".join(rows[9000:])}
@@ -516,15 +502,15 @@ ASKED = {
 
 
 @pytest.mark.parametrize("options", ASKED.values(), ids=list(ASKED))
-def test_records_keep_the_schema(by_device, tmp_path, capsys, options):
+def test_records_keep_the_schema(by_device, save, tmp_path, capsys, options):
     frame = pd.read_csv(by_device)[:6000]
     row = np.arange(6000)
     frame.loc[row % 7 == 0, "device"] = ""
     frame["spent"] = frame.click * 7.5
     frame["never"] = np.where(row == 0, 1e-3, 0.0)
-    frame.to_csv(tmp_path / "log.csv", index=False)
+    path = save(frame)
     target = () if "--target" in options else ("--target", "new")
-    status, _, _ = run(capsys, "estimate", tmp_path / "log.csv", *target, *options, "--json", tmp_path / "a.json")
+    status, _, _ = run(capsys, "estimate", path, *target, *options, "--json", tmp_path / "a.json")
     assert status in (0, 3)
     assert breaches(read_json(tmp_path / "a.json"), SCHEMA, SCHEMA) == []
 

@@ -19,9 +19,9 @@ from recsim_mnar.own_log.ab_plan import plan_ab
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for, first_of
 from toys import only, read_json, refused
-from twins import commands
 from twins import rankings as plain
-from twins.findings import codes, finding
+from twins.commands import done, fails, run
+from twins.findings import advice_of, codes, finding
 from twins.json_schema import breaches
 
 K, USERS, PER_USER = 3, 250, 4
@@ -327,7 +327,7 @@ def test_slates_can_be_read_as_single_items(house, file):
 
 
 def question_on_slates(data, file, **asked):
-    """What an estimate advises where rows may be slates; it must not be trusted."""
+    """The advice of an estimate where rows may be slates; it must not be trusted."""
     record = answered(data, file, propensity_min=0.02, **asked).records[0]
     assert record["verdict_level"] != "trust"
     return finding(record, "perhaps_slates").action
@@ -355,20 +355,14 @@ def test_options_of_single_items_are_refused(house, file, option):
 # --------------------------------------------------------------------------------------------------------- commands
 
 
-def run(capsys, *words, status=0):
-    ended, out, err = commands.run(capsys, *words)
-    assert ended == status, err
-    return out + err
-
-
 def test_the_line_of_doctor_runs_as_it_stands(house, tmp_path, capsys):
     file = tmp_path / "log.parquet"
     per_slate(house, "conditional", list).rename(columns={"new": "new_pscore"}).to_parquet(file)
-    out = run(capsys, "doctor", file, "--propensities-of", "conditional")
+    out = done(capsys, "doctor", file, "--propensities-of", "conditional")
     assert "one row per slate: 1,000 slates of 3 items" in out
     assert "the item, given the items above it" in out
     line = next(line for line in out.splitlines() if line.startswith("  recsim-mnar estimate"))
-    out = run(capsys, *shlex.split(line)[1:], "--json", tmp_path / "out.json", "--out", tmp_path / "page")
+    out = done(capsys, *shlex.split(line)[1:], "--json", tmp_path / "out.json", "--out", tmp_path / "page")
     assert "slate_ips assumes nothing about users" in out
     assert "reward_interaction_ips assumes that a click depends on the item, its position and the items above" in out
     records = read_json(tmp_path / "out.json")
@@ -379,25 +373,25 @@ def test_the_line_of_doctor_runs_as_it_stands(house, tmp_path, capsys):
 
 def test_a_plan_with_a_target_is_of_single_items(house, file, capsys):
     per_position(house, "marginal").to_csv(file, index=False)
-    error = run(capsys, "plan", "ab", file, "--lift", "5%", "--target", "new", status=2)
+    error = fails(capsys, "plan", "ab", file, "--lift", "5%", "--target", "new")
     assert "is a log of slates (one row per position): without --target" in error
 
 
 @pytest.mark.parametrize("columns", [{}, {"slate": "foo"}], ids=["recognised", "named"])
-def test_the_plan_that_doctor_prints_counts_users_and_slates(house, tmp_path, file, capsys, columns):
+def test_the_plan_that_doctor_prints_counts_users_and_slates(house, save, file, capsys, columns):
     data = per_position(house, *KINDS)
     if columns:
         data = data.rename(columns={"impression_id": "foo"})
     examination = examined(data, file, columns=columns, propensities_of="position")
-    (line,) = [fit.line for fit in commands_for(examination) if fit.command == "plan ab"]
-    out = run(capsys, *shlex.split(line)[1:])
+    line = advice_of(examination)["plan ab"].line
+    out = done(capsys, *shlex.split(line)[1:])
     assert "250 users, 12 items shown in 4 slates each" in out
     assert "decisions" not in out
     plan = plan_ab(file, "5%", columns=columns)
     assert plan.slates_a_user == PER_USER
     single = per_position(house, "marginal", generic=True).drop(columns=["rank", "impression_id"])
-    single.to_csv(tmp_path / "single.csv", index=False)
-    assert plan.users == plan_ab(tmp_path / "single.csv", "5%").users
+    path = save(single, "single.csv")
+    assert plan.users == plan_ab(path, "5%").users
 
 
 SLATES_OF_3 = ("--set", "slate_size=3", "--set", "n_items=8", "--quiet")
@@ -406,11 +400,11 @@ EXPLORING = "user-popularity+epsilon=0.5"
 
 def test_simulate_replay_estimate(tmp_path, capsys):
     replayed = tmp_path / "replayed.parquet"
-    run(capsys, "simulate", *SLATES_OF_3, "--users", 60, "--policy", EXPLORING, "--out", tmp_path / "run")
+    done(capsys, "simulate", *SLATES_OF_3, "--users", 60, "--policy", EXPLORING, "--out", tmp_path / "run")
     training = ("--users", 40, "--seed", 1, "--policy", "random", "--out", tmp_path / "train")
-    run(capsys, "simulate", *SLATES_OF_3, *training)
+    done(capsys, "simulate", *SLATES_OF_3, *training)
     policies = ("--policy", "random,popularity", "--train", tmp_path / "train")
-    run(capsys, "replay", tmp_path / "run", *policies, "--out", replayed, "--quiet")
+    done(capsys, "replay", tmp_path / "run", *policies, "--out", replayed, "--quiet")
     table = pq.read_table(replayed).to_pandas()
     shown = table[table.event == "bandit"]
     np.testing.assert_allclose(shown["random"], 1 / 8)
@@ -429,8 +423,8 @@ def test_simulate_replay_estimate(tmp_path, capsys):
         assert record["value"] == pytest.approx(estimate.value, rel=1e-12)
 
 
-def test_a_foreign_log_of_slates_is_replayed_as_ours_is(tmp_path, capsys):
-    run(capsys, "simulate", *SLATES_OF_3, "--users", 60, "--policy", "random", "--out", tmp_path / "run")
+def test_a_foreign_log_of_slates_is_replayed_as_ours_is(save, tmp_path, capsys):
+    done(capsys, "simulate", *SLATES_OF_3, "--users", 60, "--policy", "random", "--out", tmp_path / "run")
     log = recsim_mnar.read_log(tmp_path / "run")
     shown = log.is_bandit
     foreign = pd.DataFrame(
@@ -445,12 +439,12 @@ def test_a_foreign_log_of_slates_is_replayed_as_ours_is(tmp_path, capsys):
             "marginal_prob": np.where(shown, log["propensity"], 1.0),
         }
     )
-    foreign.to_csv(tmp_path / "foreign.csv", index=False)
+    save(foreign, "foreign.csv")
     names = ["slate", "position", EXPLORING, *(f"{EXPLORING}_{kind}" for kind in ("conditional", "slate", "set"))]
     replayed = []
     for source in ("run", "foreign.csv"):
         out = tmp_path / f"{source}.parquet"
-        run(capsys, "replay", tmp_path / source, "--policy", EXPLORING, "--items", 8, "--out", out, "--quiet")
+        done(capsys, "replay", tmp_path / source, "--policy", EXPLORING, "--items", 8, "--out", out, "--quiet")
         table = pq.read_table(out, columns=["user", "time", "event", *names]).to_pandas()
         assert (table[table.event == "bandit"].groupby(["user", "slate"]).time.nunique() == 1).all()
         replayed.append(table[names].replace(-1, np.nan).astype(float))
@@ -471,13 +465,13 @@ def test_an_agent_that_ranks_in_its_own_way(tmp_path, capsys, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     simulate = ("simulate", "--set", "n_items=8", "--quiet", "--users", 20)
     replay = ("--policy", "my_ranking:Top", "--quiet", "--out")
-    run(capsys, *simulate, "--set", "slate_size=3", "--policy", "my_ranking:Top", "--out", tmp_path / "run3")
-    run(capsys, "replay", tmp_path / "run3", *replay, tmp_path / "replayed.parquet")
+    done(capsys, *simulate, "--set", "slate_size=3", "--policy", "my_ranking:Top", "--out", tmp_path / "run3")
+    done(capsys, "replay", tmp_path / "run3", *replay, tmp_path / "replayed.parquet")
     table = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
     shown = table[table.event == "bandit"]
     np.testing.assert_allclose(shown["my_ranking:Top_slate"], shown["slate_propensity"], rtol=1e-12)
-    run(capsys, *simulate, "--set", "slate_size=2", "--policy", "random", "--out", tmp_path / "run2")
-    error = run(capsys, "replay", tmp_path / "run2", *replay, tmp_path / "no.parquet", status=2)
+    done(capsys, *simulate, "--set", "slate_size=2", "--policy", "random", "--out", tmp_path / "run2")
+    error = fails(capsys, "replay", tmp_path / "run2", *replay, tmp_path / "no.parquet")
     assert "it ranks 3 items, the world shows 2" in error
 
 
@@ -490,9 +484,11 @@ def test_an_agent_that_ranks_in_its_own_way(tmp_path, capsys, monkeypatch):
     ],
 )
 def test_estimators_of_a_comparison_are_checked_before_it_simulates(tmp_path, capsys, words, message):
-    error = run(capsys, "compare", "--preset", "quick", "--set", "slate_size=3", *words, "--out", tmp_path, status=2)
+    asked = ("compare", "--preset", "quick", "--set", "slate_size=3", *words, "--out", tmp_path)
+    status, out, error = run(capsys, *asked)
+    assert status == 2
     assert message in error
-    assert "simulate" not in error
+    assert "simulate" not in out + error
 
 
 def test_a_comparison_takes_estimators_of_slates(tmp_path, capsys):
@@ -501,7 +497,7 @@ def test_a_comparison_takes_estimators_of_slates(tmp_path, capsys):
     words = [word for option in options for word in ("--option", option)]
     words += [word for setting in settings for word in ("--set", setting)]
     words += ["--protocols", "off_policy", "--agents", "random,popularity", "--out", tmp_path / "run", "--quiet"]
-    run(capsys, "compare", *words, "--json", tmp_path / "found.json")
+    done(capsys, "compare", *words, "--json", tmp_path / "found.json")
     records = read_json(tmp_path / "found.json")["records"]
     details = {record["metric"]: record["details"] for record in records if record["protocol"] == "off_policy"}
     assert set(details) == {"set_ips", "slate_snips", "slate_ips", "dcg"}
@@ -522,7 +518,7 @@ def test_a_clip_whose_bias_is_proved_is_not_used(house, file):
 
 def test_an_assumption_is_printed_once(house, file, capsys):
     per_position(house, "marginal", "slate").to_csv(file, index=False)
-    out = run(capsys, "estimate", file, "--target", "new", "--estimators", "independent_ips")
+    out = done(capsys, "estimate", file, "--target", "new", "--estimators", "independent_ips")
     assert out.count("a click depends on the item and its position") == 1
     assert out.count("the probability of the item at its position") == 1
 
