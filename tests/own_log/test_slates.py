@@ -224,12 +224,17 @@ BROKEN = {
 @pytest.mark.parametrize(("change", "code", "n_slates"), BROKEN.values(), ids=list(BROKEN))
 def test_broken_files_are_refused_in_one_line(house, file, change, code, n_slates):
     data = change(per_position(house, *KINDS))
-    with refused(rf": {n_slates:,} slates? of 1,000, first slate s0000\d \(row \d\)") as caught:
+    with refused(f": {n_slates:,} slates? of 1,000") as caught:
         answered(data, file)
     assert caught.value.code == "bad_slates"
     examination = examine_file(file, Asked(targets=("new",)))
     assert code in codes(examination)
     assert first_of(commands_for(examination)) is None
+
+
+def test_the_first_broken_slate_is_named_with_its_row(house, file):
+    with pytest.raises(UserError, match=r"2 slates of 1,000, first slate s00001 \(row 4\)"):
+        answered(per_position(house, *KINDS).drop(index=[4, 10]), file)
 
 
 def test_a_position_that_is_no_number_is_named_with_its_rows(house, file):
