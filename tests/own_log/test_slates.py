@@ -241,7 +241,7 @@ def test_a_position_that_is_no_number_is_named_with_its_rows(house, file):
     data = per_position(house, "marginal").assign(rank="top")
     with pytest.raises(UserError, match=r"'rank' is not a number in 3,000 rows \(1: top"):
         answered(data, file)
-    assert "not_a_number" in codes(examine_file(file))
+    assert "slates_not_read" in codes(examine_file(file))
 
 
 def test_doctor_asks_for_positions_where_slates_may_be(house, file):
