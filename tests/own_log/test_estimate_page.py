@@ -169,7 +169,7 @@ def test_no_page_within_the_log_or_beside_other_files(own_file, tmp_path, capsys
 
 
 def test_a_failed_run_leaves_no_page(own_file, tmp_path):
-    assert run("estimate", own_file, "--target", "none", "--out", tmp_path / "page") == 2
+    assert run("estimate", own_file.parent, "--target", "none", "--out", tmp_path / "page") == 2
     assert not (tmp_path / "page").exists()
 
 

@@ -6,11 +6,13 @@ import shlex
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
+from recsim_mnar.tables.values import POINT, text_times
 from toys import only, read_json
 from twins.commands import done, fails, run
 from twins.findings import finding
@@ -159,6 +161,12 @@ def test_members_are_users_where_their_values_recur(tmp_path, capsys):
     _, out, _ = run(capsys, "doctor", path)
     assert "--user-column member_hash" in out
     assert "guessed: member_hash is the users" in out
+
+
+def test_dates_with_dots_and_some_hours_are_read():
+    values, _, bad, _ = text_times(pa.array(["01.03.2026 10:00:01", "1.3.2026", "31.04.2026"]), POINT)
+    assert values[:2].tolist() == [1772359201.0, 1772323200.0]
+    assert bad.tolist() == [False, False, True]
 
 
 def test_a_hit_among_few_items_is_no_feat(tmp_path, capsys):
