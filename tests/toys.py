@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +25,16 @@ def refused(words: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
     with pytest.raises(UserError, match=words) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+def only(records, **fields):
+    """The one record that has these fields."""
+    (record,) = [record for record in records if fields.items() <= record.items()]
+    return record
+
+
+def read_json(path):
+    return json.loads(path.read_text())
 
 
 def untrained(spec, n_items):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from recsim_mnar.datasets.interactions import read_interactions
@@ -10,10 +11,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor_commands import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables.roles import GUESSED, RECOGNISED, find_columns
-from twins.commands import run
+from twins.commands import fails, run
+from twins.findings import advice_of, fitting_lines
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -23,49 +24,56 @@ CLICK = RNG.integers(0, 2, N)
 
 
 def write(path, separator=",", **columns):
-    lines = [separator.join(columns)] + [separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)]
-    path.write_text("\n".join(lines) + "\n")
+    pd.DataFrame(columns).to_csv(path, index=False, sep=separator)
     return path
 
 
 def log(path, propensity="shown_prob", reward="clicked", values=PROPENSITY, separator=",", **more):
-    users = [f"u{i // 4}" for i in range(N)]
-    return write(path, separator, **{"uid": users, "sku": ACTION, reward: CLICK, propensity: values, **more})
+    columns = {"uid": [f"u{i // 4}" for i in range(N)], "sku": ACTION, reward: CLICK, propensity: values}
+    return write(path, separator, **columns, **more)
+
+
+TAKEN = [
+    "shown_prob",
+    "showProbability",
+    "p",
+    "prob",
+    "p_shown",
+    "served_pct",
+    "prob_of_display",
+    "action_propensity",
+    "exposure-prob",
+]
+ASKED_ABOUT = ["discount_pct", "score_prob", "click_prob", "policy_prob", "x7", "score"]
+
+
+@pytest.mark.parametrize("name", [*TAKEN, *ASKED_ABOUT])
+def test_a_column_of_probabilities_is_taken_or_asked_about(tmp_path, name):
+    path = log(tmp_path / "log.csv", name)
+    examination = examine_file(path)
+    assert examination.kind == "bandit log"
+    assert (examination.columns.get("propensity") == name) is (name in TAKEN)
+    assert (examination.columns.unclear.get("propensity") == (name,)) is (name in ASKED_ABOUT)
+    assert not any("would be estimated" in fit.says for fit in advice_of(examination).values())
+    assert examine_file(path, Asked({"propensity": name})).columns["propensity"] == name
+
+
+def test_every_command_asks_about_a_propensity_that_is_not_clear(tmp_path):
+    path = log(tmp_path / "log.csv", "score_prob")
+    with pytest.raises(UserError, match="the propensity could be column 'score_prob'; say which with --propensity"):
+        BanditLog.open(path).read()
+    without = BanditLog.open(path, reading=Reading({"propensity": "none"}), required_roles=["action"])
+    assert without.read().propensity is None
 
 
 @pytest.mark.parametrize(
-    ("name", "taken"),
-    [
-        ("shown_prob", True), ("showProbability", True), ("p", True), ("prob", True), ("p_shown", True),
-        ("served_pct", True), ("discount_pct", False),
-        ("prob_of_display", True), ("action_propensity", True), ("exposure-prob", True),
-        ("score_prob", False), ("click_prob", False), ("policy_prob", False), ("x7", False), ("score", False),
-    ],
-)  # fmt: skip
-def test_a_column_of_probabilities_is_taken_or_asked_about(tmp_path, name, taken):
-    path = log(tmp_path / "log.csv", name)
-    found = examine_file(path)
-    assert found.kind == "bandit log"
-    assert (found.columns.get("propensity") == name) is taken
-    assert (found.columns.unclear.get("propensity") == (name,)) is not taken
-    estimated = [fit for fit in commands_for(found) if "would be estimated" in fit.says]
-    assert estimated == []
-    said = examine_file(path, Asked({"propensity": name}))
-    assert said.columns["propensity"] == name
-    if name.endswith("_prob") and not taken:  # asked about by its name, by every command that reads a bandit log
-        with pytest.raises(UserError, match=f"the propensity could be column '{name}'; say which with --propensity"):
-            BanditLog.open(path).read()
-        assert (
-            BanditLog.open(path, reading=Reading({"propensity": "none"}), required_roles=["action"]).read().propensity
-            is None
-        )
-
-
-def test_without_a_reward_a_log_with_probabilities_is_not_interactions(tmp_path):
-    for name, kind in (("shown_prob", "bandit log"), ("x7", "table"), ("discount", "interactions")):
-        values = PROPENSITY if name != "discount" else np.where(ACTION > 1, 0.2, 0.0)
-        found = examine_file(log(tmp_path / "log.csv", name, reward="note", values=values))
-        assert found.kind == kind, name
+    ("name", "kind"), [("shown_prob", "bandit log"), ("x7", "table"), ("discount", "interactions")]
+)
+def test_without_a_reward_a_log_with_probabilities_is_not_interactions(tmp_path, name, kind):
+    values = PROPENSITY
+    if name == "discount":
+        values = np.where(ACTION > 1, 0.2, 0.0)
+    assert examine_file(log(tmp_path / "log.csv", name, reward="note", values=values)).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -75,115 +83,123 @@ def test_without_a_reward_a_log_with_probabilities_is_not_interactions(tmp_path)
         ([f"{100 * p:g} %" for p in PROPENSITY], ","),
     ],
 )
-def test_per_cent_signs_are_read_and_said(tmp_path, values, separator):
-    found = BanditLog.open(log(tmp_path / "log.csv", values=values, separator=separator)).read()
-    assert found.propensity == pytest.approx(PROPENSITY)
-    assert "shown_prob: 400 values with % are divided by 100" in found.lines
+def test_per_cent_signs_are_read_and_reported(tmp_path, values, separator):
+    rows = BanditLog.open(log(tmp_path / "log.csv", values=values, separator=separator)).read()
+    np.testing.assert_allclose(rows.propensity, PROPENSITY)
+    assert "shown_prob: 400 values with % are divided by 100" in rows.lines
 
 
 @pytest.mark.parametrize("word", ["n/a", "NA", "-", "null", ""])
 def test_missing_values_by_their_words(tmp_path, word):
-    path = log(tmp_path / "log.csv", values=[word if i == 7 else p for i, p in enumerate(PROPENSITY)])
-    with pytest.raises(
-        UserError, match=r"in row 8; .*\(empty, NA, N/A, NaN, null, none, \\N and - count as missing; .*\)"
-    ):
+    path = log(tmp_path / "log.csv", values=[*PROPENSITY[:7], word, *PROPENSITY[8:]])
+    with pytest.raises(UserError, match=r"in row 8; .*\(empty, NA, N/A, NaN, null, none, \\N and - count as missing"):
         BanditLog.open(path).read()
     assert len(BanditLog.open(path, reading=Reading(drop_missing=True)).read()) == N - 1
 
 
 @pytest.mark.slow
 def test_a_target_file_of_one_column_is_read_row_by_row(tmp_path):
-    target = np.where(ACTION == 0, 0.25, 0.25)
-    both, alone = log(tmp_path / "both.csv", new=target), log(tmp_path / "log.csv")
+    target = np.full(N, 0.25)
+    path = log(tmp_path / "log.csv")
     second = write(tmp_path / "second.csv", new=target)
-    wanted = estimate_log(both, Question(["new"])).records
-    answer = estimate_log(alone, Question(target_file=second))
-    assert [each["value"] for each in answer.records] == [each["value"] for each in wanted]
+    in_one_file = estimate_log(log(tmp_path / "both.csv", new=target), Question(["new"]))
+    answer = estimate_log(path, Question(target_file=second))
+    assert [record["value"] for record in answer.records] == [record["value"] for record in in_one_file.records]
     assert "targets by row: new, the probability of each row's logged action" in answer.lines
-    found = examine_file(alone, Asked(target_file=second))
-    assert found.facts["mean_weight"][-1]["policy"] == "new"
-    (fit,) = [fit for fit in commands_for(found) if fit.command == "estimate"]
-    assert fit.line == f"recsim-mnar estimate {alone} --target-file {second} --baseline today"
-    with pytest.raises(UserError, match=r"has 399 rows and .* 400: without a key they must be the same rows"):
-        estimate_log(alone, Question(target_file=write(tmp_path / "less.csv", new=target[1:])))
-    with pytest.raises(UserError, match=r"it has column 'sku' of the log: .* add --on sku"):
-        estimate_log(alone, Question(target_file=write(tmp_path / "key.csv", sku=[0, 1], new=[0.1, 0.2])))
+    examination = examine_file(path, Asked(target_file=second))
+    assert examination.facts["mean_weight"][-1]["policy"] == "new"
+    assert (
+        advice_of(examination)["estimate"].line
+        == f"recsim-mnar estimate {path} --target-file {second} --baseline today"
+    )
+
+
+@pytest.mark.parametrize(
+    ("columns", "message"),
+    [
+        ({"new": np.full(N - 1, 0.25)}, "has 399 rows and .* 400: without a key they must be the same rows"),
+        ({"sku": [0, 1], "new": [0.1, 0.2]}, "it has column 'sku' of the log: .* add --on sku"),
+    ],
+    ids=["other rows", "a key"],
+)
+def test_a_target_file_of_other_rows_needs_a_key(tmp_path, columns, message):
+    second = write(tmp_path / "second.csv", **columns)
+    with pytest.raises(UserError, match=message):
+        estimate_log(log(tmp_path / "log.csv"), Question(target_file=second))
 
 
 def test_keys_of_rows_that_are_left_out_are_in_the_log(tmp_path):
-    """By a key and one column, its name the policy's; three keys of rows that miss a value, one of no row."""
+    """Three keys of rows that miss a value, one of no row; the policy has the name of its column."""
     keys = np.arange(N)
-    path = log(tmp_path / "log.csv", row=keys, values=[p if i > 2 else "-" for i, p in enumerate(PROPENSITY)])
+    path = log(tmp_path / "log.csv", row=keys, values=["-"] * 3 + [*PROPENSITY[3:]])
     second = write(tmp_path / "second.csv", row=[*keys, 9999], new=np.full(N + 1, 0.25))
     answer = estimate_log(path, Question(target_file=second, on="row"), reading=Reading(drop_missing=True))
     assert "3 keys of second.csv belong to rows of the log that are left out" in answer.lines
     assert "1 keys of second.csv are not in the log" in answer.lines
-    assert {each["policy"] for each in answer.records} == {"new"}
+    assert {record["policy"] for record in answer.records} == {"new"}
 
 
 def test_pooled_events_are_counted_and_chosen(tmp_path):
     events = np.where(ACTION == 0, "purchase", "view")
     path = write(tmp_path / "f.csv", user_id=np.arange(N) % 40, item_id=ACTION, event=events)
-    counts = {"purchase": int(np.sum(ACTION == 0)), "view": int(np.sum(ACTION > 0))}
+    counts = pd.Series(events).value_counts().to_dict()
     assert read_interactions(path).events == counts
-    bought = read_interactions(path, events=["purchase"])
-    assert (len(bought.log), bought.n_items, bought.events) == (counts["purchase"], 1, {"purchase": counts["purchase"]})
     assert examine_file(path).facts["events"] == counts
-    for wanted, says in ((["views"], "did you mean 'view'"), (["buy"], "no row of column 'event' is 'buy'")):
-        with pytest.raises(UserError, match=says):
-            read_interactions(path, events=wanted)
+    bought = read_interactions(path, events=["purchase"])
+    assert bought.events == {"purchase": counts["purchase"]}
+    assert (len(bought.log), bought.n_items) == (counts["purchase"], 1)
+    for event, message in (("views", "did you mean 'view'"), ("buy", "no row of column 'event' is 'buy'")):
+        with pytest.raises(UserError, match=message):
+            read_interactions(path, events=[event])
 
 
-def messy(path, reward="bought", propensity="shown_prob", other="revenue"):
-    lines = [f"customer,{reward},{other},{propensity},new_prob"]
-    lines += [f"c{row // 4},{('yes', 'no', 'no')[row % 3]},{row % 7},{0.2 + 0.2 * (row % 3)},0.3" for row in range(60)]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def unclear_rewards(path, reward="bought", other="revenue", propensity="shown_prob"):
+    """A log of which one or both of two columns could be the reward."""
+    row = np.arange(60)
+    bought = np.where(row % 3, "no", "yes")
+    columns = {"customer": row // 4, reward: bought, other: row % 7, propensity: 0.2 + 0.2 * (row % 3)}
+    return write(path, **columns, new_prob=0.3)
 
 
-def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path, capsys):
-    for name, other in (("bought", "revenue"), ("took_it", "sum")):  # two usual names, and none
-        found = examine_file(messy(tmp_path / "log.csv", name, other=other))
-        (fit,) = [fit for fit in commands_for(found) if fit.command == "estimate"]
-        assert not fit.fits
-        status, said, _ = run(capsys, "doctor", tmp_path / "log.csv")
-        assert status == 3
-        assert (
-            f"--target new_prob --baseline today --reward-column {name}\n      guessed: {name} is the reward\n" in said
-        )
+@pytest.mark.parametrize(("reward", "other"), [("bought", "revenue"), ("took_it", "sum")], ids=["two names", "none"])
+def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path, capsys, reward, other):
+    path = unclear_rewards(tmp_path / "log.csv", reward, other)
+    assert "estimate" not in fitting_lines(examine_file(path))
+    status, out, _ = run(capsys, "doctor", path)
+    assert status == 3
+    line = f"--target new_prob --baseline today --reward-column {reward}\n      guessed: {reward} is the reward\n"
+    assert line in out
 
 
 def test_all_that_a_line_lacks_is_said_at_once(tmp_path, capsys):
-    path = messy(tmp_path / "log.csv")
-    status, _, said = run(capsys, "estimate", path)
-    assert status == 2
-    assert "--target (by their names new_prob)" in said
-    assert "could be column 'bought' or 'revenue'" in said
-    strange = messy(tmp_path / "other.csv", "took_it", "w", "sum")
-    with pytest.raises(UserError) as refused:
+    error = fails(capsys, "estimate", unclear_rewards(tmp_path / "log.csv"))
+    assert "--target (by their names new_prob)" in error
+    assert "could be column 'bought' or 'revenue'" in error
+    strange = unclear_rewards(tmp_path / "other.csv", "took_it", "sum", "w")
+    with pytest.raises(UserError) as caught:
         BanditLog.open(strange, ["new_prob"], required_roles=["propensity"])
-    assert "no column is recognised as the reward" in str(refused.value)
-    assert "no column is recognised as the propensity" in str(refused.value)
-    assert str(refused.value).count("columns: ") == 1
+    message = str(caught.value)
+    assert "no column is recognised as the reward" in message
+    assert "no column is recognised as the propensity" in message
+    assert message.count("columns: ") == 1
+
+
+UNDERSTOOD = {
+    ("item", RECOGNISED): ["item_sku", "productSku"],
+    ("action", RECOGNISED): ["sku"],
+    ("time", RECOGNISED): ["viewed_at", "created", "requestedAt", "event_timestamp"],
+    ("user", GUESSED): ["CustomerNo", "customer_number", "cust_no", "MemberNr", "client-key"],
+    ("action", GUESSED): ["SKU shown", "product_shown", "OfferCode"],
+    ("item", GUESSED): ["Item shown", "artikel-no"],
+}
 
 
 @pytest.mark.parametrize(
-    ("role", "name", "how"),
-    [
-        *((role, name, RECOGNISED) for role, name in (
-            ("item", "item_sku"), ("item", "productSku"), ("action", "sku"), ("time", "viewed_at"), ("time", "created"),
-            ("time", "requestedAt"), ("time", "event_timestamp"),
-        )),
-        *((role, name, GUESSED) for role, name in (
-            ("user", "CustomerNo"), ("user", "customer_number"), ("user", "cust_no"), ("user", "MemberNr"),
-            ("user", "client-key"), ("action", "SKU shown"), ("action", "product_shown"), ("item", "Item shown"),
-            ("item", "artikel-no"), ("action", "OfferCode"),
-        )),
-    ],
-)  # fmt: skip
-def test_names_are_understood_by_their_words_and_endings(role, name, how):
-    found = find_columns("f", ["x", name], optional=[role])
-    assert (found[role], found.how[role]) == (name, how)
+    ("role", "how", "name"), [(*role_and_how, name) for role_and_how, names in UNDERSTOOD.items() for name in names]
+)
+def test_names_are_understood_by_their_words_and_endings(role, how, name):
+    columns = find_columns("f", ["x", name], optional=[role])
+    assert (columns[role], columns.how[role]) == (name, how)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -14,27 +15,32 @@ from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables.rows import n_repeats, repeats_by_chance
+from toys import only
 from twins.findings import codes, doubts
 
-ROWS = 15
+ROWS, USERS = 15, 600
+QUESTION = Question(["target"], estimators=["snips"])
+AT_ONCE = pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
 
 
-def shop(seed: int, repeat: float = 1.0, users: int = 600) -> pd.DataFrame:
+def shop(repeat: float = 1.0) -> pd.DataFrame:
     """Uniform choice among four items; one that is shown twice running earns ``repeat`` times as much."""
-    rng = np.random.default_rng(seed)
-    shape = users, ROWS
+    rng = np.random.default_rng(1)
+    shape = (USERS, ROWS)
     action = rng.integers(0, 4, shape)
     chance = np.where(action == 0, 0.45, 0.15)
     chance[:, 1:] *= np.where(action[:, 1:] == action[:, :-1], repeat, 1.0)
-    return pd.DataFrame({
-        "user": np.repeat(np.arange(users), ROWS),
-        "time": 1_600_000_000 + 10 * np.arange(users * ROWS),
-        "reward": (rng.random(shape) < chance).astype(int).ravel(),
-        "propensity": 0.25,
-        "action": action.ravel(),
-        "target": np.where(action == 0, 0.7, 0.1).ravel(),
-        "slot": 1,
-    })  # fmt: skip
+    return pd.DataFrame(
+        {
+            "user": np.repeat(np.arange(USERS), ROWS),
+            "time": 1_600_000_000 + 10 * np.arange(USERS * ROWS),
+            "reward": (rng.random(shape) < chance).astype(int).ravel(),
+            "propensity": 0.25,
+            "action": action.ravel(),
+            "target": np.where(action == 0, 0.7, 0.1).ravel(),
+            "slot": 1,
+        }
+    )
 
 
 def again(frame: pd.DataFrame, share: float, **changed: int) -> pd.DataFrame:
@@ -43,67 +49,72 @@ def again(frame: pd.DataFrame, share: float, **changed: int) -> pd.DataFrame:
     return pd.concat([frame, frame[some].assign(**changed)]).sort_values(["user", "time"], kind="stable")
 
 
-def found_in(frame: pd.DataFrame, path, *, at_once: bool) -> dict[str, float]:
-    """Findings with their numbers."""
-    frame.to_csv(path, index=False)
-    question = Question(["target"], estimators=["snips"], keep_rows=at_once)
-    (record,) = estimate_log(path, question).records
-    return {each["code"]: each["number"] for each in record["findings"]}
+@pytest.fixture
+def findings(tmp_path):
+    """Findings of an estimate of a table, with their numbers."""
+
+    def estimate(frame, at_once):
+        frame.to_csv(tmp_path / "log.csv", index=False)
+        (record,) = estimate_log(tmp_path / "log.csv", replace(QUESTION, keep_rows=at_once)).records
+        return {finding["code"]: finding["number"] for finding in record["findings"]}
+
+    return estimate
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
+@AT_ONCE
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_copies_are_repeated_rows_and_no_effect(tmp_path, monkeypatch, share, at_once):
+def test_copies_are_repeated_rows_and_no_effect(findings, monkeypatch, share, at_once):
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 1000)
-    found = found_in(again(shop(1), share), tmp_path / "log.csv", at_once=at_once)
+    found = findings(again(shop(), share), at_once)
     assert not {"shown_before", "copied_rows", "lasts"} & found.keys()
     assert found["rows_repeated"] == pytest.approx(share / (1.0 + share), abs=0.01)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
+@AT_ONCE
 @pytest.mark.parametrize("share", [0.3, 1.0])
-def test_copies_hide_no_effect(tmp_path, monkeypatch, share, at_once):
+def test_copies_hide_no_effect(findings, monkeypatch, share, at_once):
     monkeypatch.setattr(blocks, "BLOCK_ROWS", 1000)
-    tired = shop(1, repeat=0.4)
-    once = found_in(tired, tmp_path / "once.csv", at_once=at_once)
-    found = found_in(again(tired, share), tmp_path / "log.csv", at_once=at_once)
-    assert once["shown_before"] < -0.05
-    assert found["shown_before"] == pytest.approx(once["shown_before"], rel=1e-6)
+    tired = shop(repeat=0.4)
+    effect = findings(tired, at_once)["shown_before"]
+    assert effect < -0.05
+    assert findings(again(tired, share), at_once)["shown_before"] == pytest.approx(effect, rel=1e-6)
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
-def test_rows_that_differ_in_a_column_that_is_not_read_are_told_by_their_rewards(tmp_path, at_once):
+@AT_ONCE
+def test_rows_that_differ_in_a_column_that_is_not_read_are_told_by_their_rewards(findings, at_once):
     """Two slots that show the same and earn the same."""
-    found = found_in(again(shop(1), 1.0, slot=2), tmp_path / "log.csv", at_once=at_once)
+    found = findings(again(shop(), 1.0, slot=2), at_once)
     assert "rows_repeated" not in found
     assert "copied_rows" in found
 
 
-def dated(seed: int) -> tuple[pd.DataFrame, float]:
+def dated(seed: int = 1) -> tuple[pd.DataFrame, float]:
     """An honest log with days and no hours, and what its policy earns: equal rows are visits of one day."""
     rng = np.random.default_rng(seed)
     users, days, items = 300, int(rng.integers(3, 11)), int(rng.integers(3, 8))
     visits = rng.poisson(rng.uniform(2.0, 8.0), (users, days))
     user = np.repeat(np.arange(users), visits.sum(axis=1))
-    day = np.concatenate([np.repeat(np.arange(days), each) for each in visits])
+    day = np.concatenate([np.repeat(np.arange(days), of_user) for of_user in visits])
     tastes = np.exp(rng.normal(0.0, 0.7, (users, items)))
     law = tastes / tastes.sum(axis=1, keepdims=True)
     item = (rng.random(user.size)[:, None] > law[user].cumsum(axis=1)).sum(axis=1)
     clicks = np.minimum(0.05 * rng.uniform(0.5, 2.0, items) * np.exp(rng.normal(0.0, 0.6, (users, 1))), 1.0)
-    frame = pd.DataFrame({
-        "user": user,
-        "date": (pd.Timestamp("2026-03-01") + pd.to_timedelta(day, unit="D")).strftime("%Y-%m-%d"),
-        "action": item,
-        "reward": (rng.random(user.size) < clicks[user, item]).astype(int),
-        "propensity": law[user, item].round(6),
-        "target": np.roll(law, 1, axis=1)[user, item].round(6),
-    })  # fmt: skip
+    frame = pd.DataFrame(
+        {
+            "user": user,
+            "date": (pd.Timestamp("2026-03-01") + pd.to_timedelta(day, unit="D")).strftime("%Y-%m-%d"),
+            "action": item,
+            "reward": (rng.random(user.size) < clicks[user, item]).astype(int),
+            "propensity": law[user, item].round(6),
+            "target": np.roll(law, 1, axis=1)[user, item].round(6),
+        }
+    )
     return frame, float((law * clicks).sum(axis=1)[user].mean())
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
+@AT_ONCE
 def test_visits_of_one_day_are_no_copies(tmp_path, at_once):
     missed = 0
     for seed in range(12):
@@ -111,50 +122,48 @@ def test_visits_of_one_day_are_no_copies(tmp_path, at_once):
         frame, truth = dated(seed)
         assert frame.duplicated().sum() > 0.05 * len(frame)
         frame.to_csv(path, index=False)
-        question = Question(["target"], baseline="today", estimators=["snips"], keep_rows=at_once)
-        answer = estimate_log(path, question)
+        answer = estimate_log(path, replace(QUESTION, baseline="today", keep_rows=at_once))
         against = set().union(*(doubts(record) for record in answer.records))
         assert not {"rows_repeated", "shown_before", "copied_rows", "lasts"} & against
-        (today,) = [record for record in answer.records if record["role"] == "today"]
-        missed += not today["low"] <= truth <= today["high"]
-        found = examine_file(path)
-        assert not found.facts["copies"]
-        assert {problem.level for problem in found.problems if problem.code == "duplicates"} == {"note"}
-        assert "--deduplicate" not in commands_for(found)[0].line
         assert "--deduplicate" not in " ".join(answer.lines)
+        today = only(answer.records, role="today")
+        missed += not today["low"] <= truth <= today["high"]
+        examination = examine_file(path)
+        assert not examination.facts["copies"]
+        assert {problem.level for problem in examination.problems if problem.code == "duplicates"} == {"note"}
+        assert "--deduplicate" not in commands_for(examination)[0].line
     assert missed <= 3  # of 12 intervals of 95 %, in 99.8 of 100 such tests
 
 
-def test_who_deletes_visits_is_told(tmp_path):
-    frame, truth = dated(1)
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    question = Question(["target"], baseline="today", estimators=["snips"])
-    records = estimate_log(tmp_path / "log.csv", question, reading=Reading(deduplicate=True)).records
-    (today,) = [record for record in records if record["role"] == "today"]
+def test_who_deletes_visits_is_told(save):
+    frame, truth = dated()
+    path = save(frame)
+    question = replace(QUESTION, baseline="today")
+    answer = estimate_log(path, question, reading=Reading(deduplicate=True))
+    today = only(answer.records, role="today")
     assert today["value"] > 1.05 * truth
     assert "events_dropped" in codes(today)
     assert today["verdict_level"] != "trust"
 
 
 @pytest.mark.parametrize("separate", [False, True])
-def test_who_says_that_events_are_separate_hears_no_more_of_copies(tmp_path, separate):
-    again(shop(1), 0.3).to_csv(tmp_path / "log.csv", index=False)
-    question = Question(["target"], estimators=["snips"])
-    found = estimate_log(tmp_path / "log.csv", question, reading=Reading(separate_events=separate))
-    assert ("rows_repeated" in codes(found.records[0])) is not separate
+def test_who_says_that_events_are_separate_hears_no_more_of_copies(save, separate):
+    path = save(again(shop(), 0.3))
+    answer = estimate_log(path, QUESTION, reading=Reading(separate_events=separate))
+    assert ("rows_repeated" in codes(answer.records[0])) is not separate
 
 
-def test_a_log_written_twice_has_copies(tmp_path):
-    frame, _ = dated(1)
-    pd.concat([frame, frame]).to_csv(tmp_path / "log.csv", index=False)
-    assert examine_file(tmp_path / "log.csv").facts["copies"] >= len(frame)
+def test_a_log_written_twice_has_copies(save):
+    frame, _ = dated()
+    path = save(pd.concat([frame, frame]))
+    assert examine_file(path).facts["copies"] >= len(frame)
 
 
-def test_a_column_that_numbers_requests_tells_copies_from_visits(tmp_path):
-    frame, _ = dated(1)
+def test_a_column_that_numbers_requests_tells_copies_from_visits(save):
+    frame, _ = dated()
     frame["request"] = np.arange(7, 7 + len(frame))
-    pd.concat([frame, frame[:50]]).to_csv(tmp_path / "log.csv", index=False)
-    assert examine_file(tmp_path / "log.csv").facts["copies"] == 50
+    path = save(pd.concat([frame, frame[:50]]))
+    assert examine_file(path).facts["copies"] == 50
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["propensities", "shares"])
@@ -181,16 +190,16 @@ def test_repeats_by_chance_are_those_of_chance(known):
     assert expected[-1] == pytest.approx(twin, rel=1e-9)
 
 
-def test_some_groups_of_a_large_log_say_what_chance_explains(tmp_path, monkeypatch):
+def test_some_groups_of_a_large_log_say_what_chance_explains(save, monkeypatch):
     frame, _ = dated(2)
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    question = Question(["target"], estimators=["snips"])
+    path = save(frame)
 
-    def expected() -> int:
-        (line,) = [line for line in estimate_log(tmp_path / "log.csv", question).lines if "repeat an earlier" in line]
-        return int(re.search(r"chance makes some ([0-9,]+)", line)[1].replace(",", ""))
+    def expected_by_chance() -> int:
+        text = "\n".join(estimate_log(path, QUESTION).lines)
+        return int(re.search(r"chance makes some ([0-9,]+)", text)[1].replace(",", ""))
 
-    whole = expected()
+    of_all = expected_by_chance()
     monkeypatch.setattr(bandit_file, "_SAMPLED", len(frame) // 4)
-    assert expected() == pytest.approx(whole, rel=0.15)
-    assert expected() != whole
+    of_some = expected_by_chance()
+    assert of_some == pytest.approx(of_all, rel=0.15)
+    assert of_some != of_all

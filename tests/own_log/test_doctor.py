@@ -1,4 +1,4 @@
-"""Every field of the doctor on files with planted faults, on clean ones, and the lines that it says to type."""
+"""The fields of doctor on clean files and on files with planted faults, and the lines that it prints to be typed."""
 
 from __future__ import annotations
 
@@ -6,356 +6,214 @@ import json
 import shlex
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor_commands import commands_for
-from twins.commands import run, status_of
-from twins.findings import codes, finding
+from toys import read_json
+from twins.commands import done, fails, run, status_of
+from twins.findings import advice_of, codes, finding, fitting_lines
 
 N_USERS, PER_USER, N = 200, 10, 2000
 LOGGING = np.array([0.4, 0.3, 0.2, 0.1])
+SIMULATE = ("simulate", "--world", "sessions", "--preset", "quick")
 
 
-def base(seed=0):
+@pytest.fixture
+def frame():
     """A clean log of four actions: each user's rows at distinct seconds; a target that sums to 1."""
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(0)
     action = rng.choice(4, N, p=LOGGING)
     action[:4] = range(4)
-    return {
-        "user_id": [f"u{i // PER_USER:04}" for i in range(N)],
-        "served_at": [f"2026-03-{1 + i * 28 // N:02} 10:{i % 60:02}:{i // 60 % 60:02}" for i in range(N)],
-        "arm": [f"a{k}" for k in action],
-        "pscore": LOGGING[action].tolist(),
-        "clicks": (rng.random(N) < 0.1 + 0.1 * action).astype(int).tolist(),
-        "target_new": np.array([0.1, 0.2, 0.3, 0.4])[action].tolist(),
-    }
+    return pd.DataFrame(
+        {
+            "user_id": [f"u{i // PER_USER:04}" for i in range(N)],
+            "served_at": [f"2026-03-{1 + i * 28 // N:02} 10:{i % 60:02}:{i // 60 % 60:02}" for i in range(N)],
+            "arm": [f"a{k}" for k in action],
+            "pscore": LOGGING[action],
+            "clicks": (rng.random(N) < 0.1 + 0.1 * action).astype(int),
+            "target_new": np.array([0.1, 0.2, 0.3, 0.4])[action],
+        }
+    )
 
 
-def write(path, data, separator=",", decimal="."):
-    def text(value):
-        if value is None:
-            return ""
-        return str(value).replace(".", decimal) if isinstance(value, float) else str(value)
+@pytest.fixture
+def examine(tmp_path):
+    """Examine a table that is written into a CSV file."""
 
-    lines = [separator.join(data), *(separator.join(map(text, row)) for row in zip(*data.values(), strict=True))]
-    path.write_text("\n".join(lines) + "\n")
-    return path
+    def examine_table(frame, *, separator=",", decimal=".", **asked):
+        path = tmp_path / "a log, with spaces.csv"
+        frame.to_csv(path, index=False, sep=separator, decimal=decimal)
+        return examine_file(path, Asked(**asked))
 
-
-def facts_of(path, **asked):
-    found = examine_file(path, Asked(**asked))
-    return found, found.facts
+    return examine_table
 
 
-def fits(found):
-    return {fit.command for fit in commands_for(found) if fit.fits}
-
-
-def runs(found, capsys, *, more=()):
-    """Every line that is said to fit, typed as it stands (``more`` behind that of compare): they end with 0."""
-    for fit in commands_for(found):
+def assert_lines_run(examination, capsys, *, of_compare=()):
+    """Every line that fits ends with 0 when it is typed as it stands, and every other one gives a reason."""
+    for fit in advice_of(examination).values():
         if not fit.fits:
             assert fit.says
             continue
         program, *words = shlex.split(fit.line)
         assert program == "recsim-mnar"
-        status, _, err = run(capsys, *words, *(more if words[0] == "compare" else ()))
-        assert status == 0, f"{fit.line}: {err}"
+        done(capsys, *words, *(of_compare if words[0] == "compare" else ()))
 
 
-def test_1_a_clean_file(tmp_path, capsys):
-    found, facts = facts_of(write(tmp_path / "a log, with spaces.csv", base()))
-    assert found.kind == "bandit log"
-    assert found.columns.names == {
-        "reward": "clicks", "propensity": "pscore", "user": "user_id", "action": "arm", "time": "served_at",
-    }  # fmt: skip
-    assert found.targets == ("target_new",)
-    assert [facts[k] for k in ("rows", "users", "actions", "duplicates", "missing")] == [N, N_USERS, 4, 0, {}]
+# ------------------------------------------------------------------------------------------------------ bandit logs
+
+
+def test_a_clean_file(frame, examine, capsys):
+    examination = examine(frame)
+    facts = examination.facts
+    assert examination.kind == "bandit log"
+    assert examination.columns.names == {
+        "reward": "clicks",
+        "propensity": "pscore",
+        "user": "user_id",
+        "action": "arm",
+        "time": "served_at",
+    }
+    assert examination.targets == ("target_new",)
+    assert [facts[key] for key in ("rows", "users", "actions", "duplicates", "missing")] == [N, N_USERS, 4, 0, {}]
     assert facts["rows_of_a_user"] == {"median": PER_USER, "most": PER_USER}
-    data = base()
-    assert facts["repeats"] == N - len(set(zip(data["user_id"], data["arm"], strict=True)))
+    assert facts["repeats"] == frame.duplicated(["user_id", "arm"]).sum()
     assert (facts["time"]["from"], facts["time"]["to"]) == ("2026-03-01 10:00", "2026-03-28 10:59")
-    assert facts["propensity"] == {
-        "least": 0.1, "largest": 0.4, "zero": 0, "negative": 0, "above_1": 0, "impossible": 0, "percent": False,
-    }  # fmt: skip
+    none = dict.fromkeys(("zero", "negative", "above_1", "impossible"), 0)
+    assert facts["propensity"] == {"least": 0.1, "largest": 0.4, "percent": False, **none}
     target, uniform = facts["mean_weight"]
-    weights = np.array(data["target_new"]) / np.array(data["pscore"])
-    assert target["mean"] == pytest.approx(weights.mean())
-    assert uniform["mean"] == pytest.approx(np.mean(0.25 / np.array(data["pscore"])))
+    assert target["mean"] == pytest.approx(np.mean(frame.target_new / frame.pscore))
+    assert uniform["mean"] == pytest.approx(np.mean(0.25 / frame.pscore))
     assert target["holds"]
     assert uniform["holds"]
-    assert codes(found) == set()
-    assert fits(found) == {"estimate", "plan ab"}
-    runs(found, capsys)
+    assert codes(examination) == set()
+    assert set(fitting_lines(examination)) == {"estimate", "plan ab"}
+    assert_lines_run(examination, capsys)
 
 
-def test_2_a_shops_file_with_missing_values_and_duplicates(tmp_path, capsys):
-    """Semicolons, decimal commas; 17 clicks and 5 propensities missing in rows of their own, 23 rows said twice."""
-    data = base()
-    for row in range(17):
-        data["clicks"][100 + row] = None
-    for row in range(5):
-        data["pscore"][300 + row] = None
-    data = {name: values + values[1000:1023] for name, values in data.items()}
-    found, facts = facts_of(write(tmp_path / "shop.csv", data, ";", ","))
-    assert found.written == ["separated by semicolons", "decimal commas"]
+def test_missing_values_and_duplicates_are_counted(frame, examine, capsys):
+    """Semicolons and decimal commas; missing clicks and propensities are in rows of their own."""
+    frame.loc[100:116, "clicks"] = np.nan
+    frame.loc[300:304, "pscore"] = np.nan
+    examination = examine(pd.concat([frame, frame[1000:1023]]), separator=";", decimal=",")
+    facts = examination.facts
+    assert examination.written == ["separated by semicolons", "decimal commas"]
     assert facts["rows"] == N + 23
     assert facts["missing"] == {"pscore": 5, "clicks": 17}
     assert facts["duplicates"] == 23
-    assert codes(found) == {"missing", "duplicates"}
-    said = finding(found, "duplicates")
-    assert "23 rows" in said.message
-    assert f"rows {N + 1}, {N + 2}, {N + 3}, ..." in said.message
-    runs(found, capsys)
+    assert codes(examination) == {"missing", "duplicates"}
+    assert f"rows {N + 1}, {N + 2}, {N + 3}, ..." in finding(examination, "duplicates").message
+    assert_lines_run(examination, capsys)
 
 
-def test_3_percent(tmp_path):
-    data = base()
-    data["pscore"] = [100 * p for p in data["pscore"]]
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    assert facts["propensity"]["percent"]
-    assert facts["propensity"]["above_1"] == N
-    said = finding(found, "propensity_above_1")
-    assert "divide the column by 100" in said.advice
-    assert fits(found) == set()
+def test_propensities_in_percent(frame, examine):
+    examination = examine(frame.assign(pscore=100 * frame.pscore))
+    assert examination.facts["propensity"]["percent"]
+    assert examination.facts["propensity"]["above_1"] == N
+    assert "divide the column by 100" in finding(examination, "propensity_above_1").advice
+    assert fitting_lines(examination) == {}
 
 
-def test_4_a_few_impossible_propensities(tmp_path):
-    data = base()
-    data["pscore"][7], data["pscore"][8], data["pscore"][9], data["pscore"][10] = 13.9, 0.0, -0.1, 0.0
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    assert facts["propensity"] | {"zero": 2, "negative": 1, "above_1": 1, "impossible": 4} == facts["propensity"]
-    assert not facts["propensity"]["percent"]
-    above, low = (finding(found, code) for code in ("propensity_above_1", "propensity_not_positive"))
+def test_a_few_impossible_propensities(frame, examine):
+    frame.loc[7:10, "pscore"] = [13.9, 0.0, -0.1, 0.0]
+    examination = examine(frame)
+    counts = {"zero": 2, "negative": 1, "above_1": 1, "impossible": 4, "percent": False}
+    assert examination.facts["propensity"].items() >= counts.items()
+    above = finding(examination, "propensity_above_1")
     assert "row 8: 13.9" in above.message
     assert "these are no probabilities" in above.advice  # percent only where most values are above 1
-    assert "3 rows (9: 0, 10: -0.1, 11: 0)" in low.message
-    assert fits(found) == set()
+    assert "3 rows (9: 0, 10: -0.1, 11: 0)" in finding(examination, "propensity_not_positive").message
+    assert fitting_lines(examination) == {}
 
 
-def test_5_percent_that_are_all_below_1(tmp_path):
-    """Of 200 actions each has half a percent: 0.5 written is possible, and a hundred times too large."""
-    rng = np.random.default_rng(1)
-    data = base()
-    data["arm"] = [f"a{k}" for k in rng.permutation(np.arange(N) % 200)]
-    data["pscore"] = [0.5] * N
-    del data["target_new"]
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    (uniform,) = facts["mean_weight"]
+def test_percent_that_are_all_below_1(frame, examine):
+    """Each of 200 actions has half a percent: 0.5 written is possible, and a hundred times too large."""
+    action = np.random.default_rng(1).permutation(np.arange(N) % 200)
+    frame = frame.assign(arm=[f"a{k}" for k in action], pscore=0.5).drop(columns="target_new")
+    examination = examine(frame)
+    (uniform,) = examination.facts["mean_weight"]
     assert uniform["mean"] == pytest.approx(0.01)
     assert not uniform["holds"]
-    said = finding(found, "mean_weight")
-    assert "looks like percent" in said.advice
+    assert "looks like percent" in finding(examination, "mean_weight").advice
 
 
-def test_6_weights_whose_mean_cannot_be_1(tmp_path, capsys):
-    """A target that sums to 1.5, and one that is right; propensities that are too small by half."""
-    data = base()
-    data["target_bad"] = [1.5 * t for t in data["target_new"]]
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    holds = {each["policy"]: each["holds"] for each in facts["mean_weight"]}
+def test_weights_whose_mean_cannot_be_1(frame, examine):
+    """A target that sums to 1.5 beside one that is right; then propensities that are too small by half."""
+    examination = examine(frame.assign(target_bad=1.5 * frame.target_new))
+    holds = {weight["policy"]: weight["holds"] for weight in examination.facts["mean_weight"]}
     assert holds == {"target_new": True, "target_bad": False, None: True}
-    data["pscore"] = [p / 2 for p in data["pscore"]]
-    found, facts = facts_of(write(tmp_path / "g.csv", data), targets=["target_new"])
-    assert [each["holds"] for each in facts["mean_weight"]] == [False, False]
-    assert facts["mean_weight"][1]["mean"] == pytest.approx(2.0, abs=0.25)
-    assert "mean_weight" in codes(found, "problem")
-    said = " ".join(map(str, found.problems))
-    assert "either 'pscore' or 'target_new' is not the probability of the item shown" in said
-    assert "estimate" not in fits(found)
+    examination = examine(frame.assign(pscore=frame.pscore / 2), targets=["target_new"])
+    target, uniform = examination.facts["mean_weight"]
+    assert not target["holds"]
+    assert not uniform["holds"]
+    assert uniform["mean"] == pytest.approx(2.0, abs=0.25)
+    assert "mean_weight" in codes(examination, "problem")
+    assert "estimate" not in fitting_lines(examination)
 
 
-def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    items = np.concatenate([rng.permutation(30)[:8] for _ in range(40)]).tolist()
-    rows = [(f"k{i // 8}", item, 881250949 + i) for i, item in enumerate(items)]
-    rows += [rows[3], rows[4], (rows[5][0], rows[5][1], rows[5][2] + 7)]
-    data = dict(zip(("customer_id", "product_id", "timestamp"), map(list, zip(*rows, strict=True)), strict=True))
-    file = write(tmp_path / "met.csv", data)
-    found, facts = facts_of(file)
-    assert found.kind == "interactions"
-    assert (facts["rows"], facts["users"], facts["items"]) == (323, 40, len(set(data["product_id"])))
-    assert (facts["duplicates"], facts["repeats"]) == (2, 3)
-    assert fits(found) == {"compare --interactions"}
-    more = ("--agents", "random,popularity", "--option", "folds=1", "--out", str(tmp_path / "out"))
-    runs(found, capsys, more=more)
-    data["created_at"] = data["timestamp"]
-    found, facts = facts_of(write(tmp_path / "two.csv", data))
-    assert facts["time"] is None
-    assert found.columns.unclear == {"time": ("timestamp", "created_at")}
-    named, facts = facts_of(tmp_path / "two.csv", columns={"time": "created_at"})
-    assert facts["time"]["first"] == 881250949
-    (fit,) = [fit for fit in commands_for(named) if fit.fits]
-    assert fit.line.endswith("--time-column created_at")
+def test_values_that_are_no_numbers_and_no_dates(frame, examine):
+    frame = frame.astype(object)
+    frame.loc[4:5, "clicks"] = ["perhaps", "never"]
+    frame.loc[6, "pscore"] = "inf"
+    frame.loc[0, "served_at"] = "yesterday"
+    examination = examine(frame)
+    messages = {(problem.code, problem.columns): problem.message for problem in examination.problems}
+    assert "2 rows (5: perhaps, 6: never)" in messages["not_a_number", ("clicks",)]
+    assert "row 7" in messages["not_finite", ("pscore",)]
+    assert "row 1: yesterday" in messages["not_a_date", ("served_at",)]
+    assert examination.facts["missing"] == {}
+    assert fitting_lines(examination) == {}
 
 
-def test_8_values_that_are_no_numbers_and_no_dates(tmp_path):
-    data = base()
-    data["clicks"][4], data["clicks"][5] = "perhaps", "never"
-    data["pscore"][6] = "inf"
-    data["served_at"][0] = "yesterday"
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    counted = {(problem.code, problem.columns): problem.message for problem in found.problems}
-    assert "2 rows (5: perhaps, 6: never)" in counted["not_a_number", ("clicks",)]
-    assert "row 7" in counted["not_finite", ("pscore",)]
-    assert "row 1: yesterday" in counted["not_a_date", ("served_at",)]
-    assert facts["missing"] == {}
-    assert fits(found) == set()
+def test_nothing_to_compare(frame, examine):
+    frame = frame.assign(user_id="me", served_at="2026-03-01", clicks=0, pscore=1.0).drop(columns="target_new")
+    examination = examine(frame)
+    assert codes(examination) >= {"one_user", "one_time", "one_reward", "no_exploration"}
+    assert examination.facts["users"] == 1
+    assert examination.facts["reward"] == {"least": 0.0, "largest": 0.0, "mean": 0.0}
 
 
-def test_9_nothing_to_compare(tmp_path):
-    """One user, one time, one reward, no exploration."""
-    data = base()
-    data |= {"user_id": ["me"] * N, "served_at": ["2026-03-01"] * N, "clicks": [0] * N, "pscore": [1.0] * N}
-    del data["target_new"]
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    assert codes(found) >= {"one_user", "one_time", "one_reward", "no_exploration"}
-    assert facts["users"] == 1
-    assert facts["reward"] == {"least": 0.0, "largest": 0.0, "mean": 0.0}
-
-
-def test_10_parquet_with_actions_never_shown_loggers_and_no_user(tmp_path, capsys):
-    data = base()
-    table = pa.table({
-        "action": pa.array(data["arm"]).dictionary_encode(),
-        "reward": pa.array(data["clicks"]).cast(pa.decimal128(22, 2)),
-        "propensity": data["pscore"],
-        "policy_id": ["old", "new"] * (N // 2),
-    })  # fmt: skip
+def test_parquet_with_actions_never_shown_loggers_and_no_user(frame, tmp_path, capsys):
+    table = pa.table(
+        {
+            "action": pa.array(frame.arm).dictionary_encode(),
+            "reward": pa.array(frame.clicks).cast(pa.decimal128(22, 2)),
+            "propensity": frame.pscore,
+            "policy_id": ["old", "new"] * (N // 2),
+        }
+    )
     pq.write_table(table, tmp_path / "f.parquet")
-    found, facts = facts_of(tmp_path / "f.parquet", n_actions=10)
+    examination = examine_file(tmp_path / "f.parquet", Asked(n_actions=10))
+    facts = examination.facts
     assert (facts["actions"], facts["actions_known"], facts["share_shown"]) == (4, 10, 0.4)
     assert facts["loggers"] == 2
-    assert facts["users"] is None
-    assert facts["repeats"] is None
-    assert facts["time"] is None
-    runs(found, capsys)
+    assert [facts[key] for key in ("users", "repeats", "time")] == [None, None, None]
+    assert_lines_run(examination, capsys)
 
 
-def test_11_a_log_of_ours(tmp_path, capsys, monkeypatch):
-    """Its world says how many items there are; organic rows miss no propensity; it can be replayed."""
-    quick = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "constant+item=3", "--users", 30)
-    assert status_of(*quick, "--out", tmp_path / "log") == 0
-    found, facts = facts_of(tmp_path / "log")
-    assert found.ours
-    assert facts["bandit_rows"] + facts["organic_rows"] == facts["rows"]
-    assert (facts["actions"], facts["actions_known"], facts["share_shown"]) == (1, 200, 1 / 200)
-    assert facts["missing"] == {}
-    assert "no_exploration" in codes(found)
-    assert fits(found) == {"estimate", "plan ab", "replay"}
-    monkeypatch.chdir(tmp_path)
-    runs(found, capsys)
-    assert "all are what their receipts say" in facts["receipts"]
-    found, facts = facts_of(tmp_path / "replayed.parquet")
-    assert found.targets == ("user-popularity",)
-    assert facts["missing"] == {}
-
-
-def test_a_damaged_log_of_ours_is_named(tmp_path):
-    quick = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 20)
-    assert status_of(*quick, "--out", tmp_path / "run") == 0
-    (part,) = (tmp_path / "run" / "log").glob("part-*")
-    whole = part.read_bytes()
-    part.write_bytes(whole[:500] + bytes([whole[500] ^ 1]) + whole[501:])
-    with pytest.raises(UserError, match=f"{part.name} is not what index.json lists"):
-        examine_file(tmp_path / "run")
-
-
-@pytest.mark.parametrize("by_word", [False, True])
-def test_views_and_recommendations_in_one_file(tmp_path, capsys, monkeypatch, by_word):
-    """A column each for what was met and shown, or one column and a word for what it was."""
-    data = base()
-    shown = np.arange(N) % 3 > 0
-    data["pscore"] = [p if s else None for p, s in zip(data["pscore"], shown, strict=True)]
-    data["clicks"] = [c if s else None for c, s in zip(data["clicks"], shown, strict=True)]
-    del data["target_new"]
-    if by_word:
-        data["event_type"] = ["impression" if s else "view" for s in shown]
-        data["event_type"][0] = "purchase"
-    else:
-        data["item_id"] = [None if s else a for a, s in zip(data["arm"], shown, strict=True)]
-        data["arm"] = [a if s else None for a, s in zip(data["arm"], shown, strict=True)]
-    found, facts = facts_of(write(tmp_path / "f.csv", data))
-    assert (facts["bandit_rows"], facts["organic_rows"]) == (shown.sum(), (~shown).sum() - by_word)
-    assert facts["other_rows"] == by_word
-    assert facts["missing"] == {}
-    assert codes(found) == set()
-    assert fits(found) == {"estimate", "plan ab", "replay"}
-    monkeypatch.chdir(tmp_path)
-    runs(found, capsys)
-
-
-def test_an_event_column_without_recommendations(tmp_path):
-    data = {**base(), "event": ["buy"] * N}
-    found, _ = facts_of(write(tmp_path / "f.csv", data))
-    assert codes(found) == {"no_recommendations"}
-    assert fits(found) == set()
-
-
-def test_without_propensities(tmp_path, capsys):
-    data = base()
-    del data["pscore"]
-    found, facts = facts_of(write(tmp_path / "f.csv", data), targets=["target_new"])
-    assert found.kind == "bandit log"
-    assert facts["propensity"] is None
-    assert facts["mean_weight"] == []
-    runs(found, capsys)
-    for columns, says in (({}, "first correct"), ({"propensity": "none"}, "would be estimated")):
-        without = examine_file(tmp_path / "f.csv", Asked(columns))
-        (fit,) = [fit for fit in commands_for(without) if fit.command == "estimate"]
+def test_without_propensities(frame, examine, capsys):
+    frame = frame.drop(columns="pscore")
+    examination = examine(frame, targets=["target_new"])
+    assert examination.kind == "bandit log"
+    assert examination.facts["propensity"] is None
+    assert examination.facts["mean_weight"] == []
+    assert_lines_run(examination, capsys)
+    for columns, reason in (({}, "first correct"), ({"propensity": "none"}, "would be estimated")):
+        fit = advice_of(examine(frame, columns=columns))["estimate"]
         assert not fit.fits
-        assert says in fit.says
-
-
-def test_a_table_that_is_neither(tmp_path):
-    found = examine_file(write(tmp_path / "f.csv", {"x": [1, 2], "z": [3, 4]}))
-    assert found.kind == "table"
-    assert fits(found) == set()
-    assert found.others == ["x", "z"]
-    with pytest.raises(UserError, match="--reward-column"):
-        examine_file(tmp_path / "f.csv", Asked({"reward": "y"}))
-
-
-def test_the_command_and_its_json(tmp_path, capsys):
-    file = write(tmp_path / "f.csv", base())
-    status, out, _ = run(capsys, "doctor", file, "--json", tmp_path / "found.json")
-    assert status == 0
-    assert "nothing wrong was found" in out
-    assert f"  recsim-mnar estimate {file} --target target_new --baseline today\n" in out
-    found = json.loads((tmp_path / "found.json").read_text())
-    assert found["rows"] == N
-    assert found["columns"]["reward"] == {"column": "clicks", "how": "recognised"}
-    fitting = {fit["command"] for fit in found["commands"] if fit["fits"]}
-    assert fitting == {"estimate", "plan ab"}
-    assert json.loads(run(capsys, "doctor", file, "--json", "-")[1]) == found
-    for bad, said in ((["--user-column", "x"], "needs FILE"), ([file, "--actions", "0"], "--actions must be")):
-        status, _, err = run(capsys, "doctor", *bad)
-        assert status == 2
-        assert said in err
-
-
-def test_a_problem_is_an_exit_status(tmp_path, capsys):
-    """3, as `check` has it for a broken rule; what is merely worth knowing leaves it at 0."""
-    percent = write(tmp_path / "percent.csv", base() | {"pscore": [100 * each for each in base()["pscore"]]})
-    for file, status in ((percent, 3), (write(tmp_path / "fine.csv", base()), 0)):
-        assert status_of("doctor", file, "--quiet") == status
-    assert "! " in capsys.readouterr().out
+        assert reason in fit.says
 
 
 @pytest.mark.parametrize(("separator", "decimal"), [(",", "."), (";", ",")])
-def test_a_column_that_looks_like_a_target_is_named(tmp_path, separator, decimal):
-    data = base()
-    shares, wide = data.pop("target_new"), [float(i) for i in range(N)]
-    data |= {"model_b": shares, "price": wide, "flag": data["clicks"]}
-    file = write(tmp_path / "f.csv", data, separator, decimal)
-    found = finding(examine_file(file), "maybe_target")
-    assert (found.level, found.columns) == ("note", ("model_b",))
-    assert "--target model_b" in str(found)
-    assert "maybe_target" not in codes(examine_file(file, Asked({}, ["model_b"])))
+def test_a_column_that_looks_like_a_target_is_named(frame, examine, separator, decimal):
+    frame = frame.rename(columns={"target_new": "model_b"}).assign(price=np.arange(N, dtype=float), flag=frame.clicks)
+    likely = finding(examine(frame, separator=separator, decimal=decimal), "maybe_target")
+    assert (likely.level, likely.columns) == ("note", ("model_b",))
+    named = examine(frame, separator=separator, decimal=decimal, targets=["model_b"])
+    assert "maybe_target" not in codes(named)
 
 
 @pytest.mark.parametrize("mark", [".", ","])
@@ -365,18 +223,149 @@ def test_a_decimal_mark_that_is_stated_stands_in_the_line_to_type(tmp_path, mark
     with pytest.raises(UserError) as caught:
         examine_file(path)
     assert caught.value.code == "unclear_numbers"
-    lines = [fit.line for fit in commands_for(examine_file(path, Asked(decimal=mark))) if fit.fits]
-    assert lines[0].endswith(f"--decimal {mark}")
+    line = next(iter(fitting_lines(examine_file(path, Asked(decimal=mark))).values()))
+    assert line.endswith(f"--decimal {mark}")
+
+
+# ------------------------------------------------------------------------------------------------------ other files
+
+
+def test_interactions_with_repeats(save, tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    items = np.concatenate([rng.permutation(30)[:8] for _ in range(40)])
+    views = pd.DataFrame({"customer_id": [f"k{i // 8}" for i in range(320)], "product_id": items})
+    views["timestamp"] = 881250949 + np.arange(320)
+    later = views[5:6].assign(timestamp=views.timestamp[5] + 7)
+    views = pd.concat([views, views[3:5], later])
+    path = save(views, "one.csv")
+    examination = examine_file(path)
+    facts = examination.facts
+    assert examination.kind == "interactions"
+    assert (facts["rows"], facts["users"], facts["items"]) == (323, 40, views.product_id.nunique())
+    assert (facts["duplicates"], facts["repeats"]) == (2, 3)
+    assert set(fitting_lines(examination)) == {"compare --interactions"}
+    few = ("--agents", "random,popularity", "--option", "folds=1", "--out", str(tmp_path / "out"))
+    assert_lines_run(examination, capsys, of_compare=few)
+
+
+def test_one_of_two_columns_of_times_is_to_be_named(tmp_path):
+    times = 881250949 + np.arange(20)
+    views = {"customer_id": np.arange(20) // 4, "product_id": np.arange(20) % 7, "timestamp": times}
+    path = tmp_path / "two.csv"
+    pd.DataFrame(views | {"created_at": times}).to_csv(path, index=False)
+    unclear = examine_file(path)
+    assert unclear.facts["time"] is None
+    assert unclear.columns.unclear == {"time": ("timestamp", "created_at")}
+    named = examine_file(path, Asked({"time": "created_at"}))
+    assert named.facts["time"]["first"] == 881250949
+    assert fitting_lines(named)["compare --interactions"].endswith("--time-column created_at")
+
+
+def test_a_log_of_ours(tmp_path, capsys, monkeypatch):
+    """Its world knows how many items there are; organic rows miss no propensity; it can be replayed."""
+    logging = ("--policy", "constant+item=3", "--users", 30, "--out", tmp_path / "log")
+    assert status_of(*SIMULATE, *logging) == 0
+    examination = examine_file(tmp_path / "log")
+    facts = examination.facts
+    assert examination.ours
+    assert facts["bandit_rows"] + facts["organic_rows"] == facts["rows"]
+    assert (facts["actions"], facts["actions_known"], facts["share_shown"]) == (1, 200, 1 / 200)
+    assert facts["missing"] == {}
+    assert "no_exploration" in codes(examination)
+    assert set(fitting_lines(examination)) == {"estimate", "plan ab", "replay"}
+    monkeypatch.chdir(tmp_path)
+    assert_lines_run(examination, capsys)
+    assert "all are what their receipts say" in facts["receipts"]
+    replayed = examine_file(tmp_path / "replayed.parquet")
+    assert replayed.targets == ("user-popularity",)
+    assert replayed.facts["missing"] == {}
+
+
+def test_a_damaged_log_of_ours_is_named(tmp_path):
+    assert status_of(*SIMULATE, "--policy", "random", "--users", 20, "--out", tmp_path / "run") == 0
+    (part,) = (tmp_path / "run" / "log").glob("part-*")
+    content = bytearray(part.read_bytes())
+    content[500] ^= 1
+    part.write_bytes(content)
+    with pytest.raises(UserError, match=f"{part.name} is not what index.json lists"):
+        examine_file(tmp_path / "run")
+
+
+@pytest.mark.parametrize("by_word", [False, True])
+def test_views_and_recommendations_in_one_file(frame, examine, tmp_path, capsys, monkeypatch, by_word):
+    """A column each for the items of views and of recommendations, or one column and a word for the kind of row."""
+    shown = np.arange(N) % 3 > 0
+    frame = frame.drop(columns="target_new")
+    frame.loc[~shown, ["pscore", "clicks"]] = np.nan
+    if by_word:
+        frame["event_type"] = np.where(shown, "impression", "view")
+        frame.loc[0, "event_type"] = "purchase"
+    else:
+        frame["item_id"] = frame.arm.mask(shown)
+        frame["arm"] = frame.arm.where(shown)
+    examination = examine(frame)
+    facts = examination.facts
+    assert (facts["bandit_rows"], facts["organic_rows"]) == (shown.sum(), (~shown).sum() - by_word)
+    assert facts["other_rows"] == by_word
+    assert facts["missing"] == {}
+    assert codes(examination) == set()
+    assert set(fitting_lines(examination)) == {"estimate", "plan ab", "replay"}
+    monkeypatch.chdir(tmp_path)
+    assert_lines_run(examination, capsys)
+
+
+def test_an_event_column_without_recommendations(frame, examine):
+    examination = examine(frame.assign(event="buy"))
+    assert codes(examination) == {"no_recommendations"}
+    assert fitting_lines(examination) == {}
+
+
+def test_a_table_that_is_neither(examine):
+    frame = pd.DataFrame({"x": [1, 2], "z": [3, 4]})
+    examination = examine(frame)
+    assert examination.kind == "table"
+    assert fitting_lines(examination) == {}
+    assert examination.others == ["x", "z"]
+    with pytest.raises(UserError, match="--reward-column"):
+        examine(frame, columns={"reward": "y"})
 
 
 def test_a_long_file_is_examined_from_its_beginning(tmp_path, monkeypatch):
     lines = [f"{i % 30},0,0,0.5\n" for i in range(90)]
     (tmp_path / "log.csv").write_text("user_id,action,reward,propensity\n" + "".join(lines))
-    monkeypatch.setattr("recsim_mnar.own_log.doctor.MOST_EXAMINED", 60)
-    examination = examine_file(tmp_path / "log.csv")
-    assert examination.contents.rows == 60
-    assert "first_rows" in codes(examination)
-    monkeypatch.setattr("recsim_mnar.own_log.doctor.MOST_EXAMINED", 91)
-    examination = examine_file(tmp_path / "log.csv")
-    assert examination.contents.rows == 90
-    assert "first_rows" not in codes(examination)
+    for most, rows, cut in ((60, 60, True), (91, 90, False)):
+        monkeypatch.setattr("recsim_mnar.own_log.doctor.MOST_EXAMINED", most)
+        examination = examine_file(tmp_path / "log.csv")
+        assert examination.contents.rows == rows
+        assert ("first_rows" in codes(examination)) is cut
+
+
+# ------------------------------------------------------------------------------------------------------ the command
+
+
+def test_the_command_and_its_json(frame, tmp_path, capsys):
+    file = tmp_path / "f.csv"
+    frame.to_csv(file, index=False)
+    out = done(capsys, "doctor", file, "--json", tmp_path / "found.json")
+    assert "nothing wrong was found" in out
+    assert f"  recsim-mnar estimate {file} --target target_new --baseline today\n" in out
+    written = read_json(tmp_path / "found.json")
+    assert written["rows"] == N
+    assert written["columns"]["reward"] == {"column": "clicks", "how": "recognised"}
+    assert {fit["command"] for fit in written["commands"] if fit["fits"]} == {"estimate", "plan ab"}
+    assert json.loads(done(capsys, "doctor", file, "--json", "-")) == written
+
+
+def test_a_problem_is_status_3(frame, save, capsys):
+    """The same status as that of `check` for a broken rule."""
+    path = save(frame.assign(pscore=100 * frame.pscore), "percent.csv")
+    status, out, _ = run(capsys, "doctor", path, "--quiet")
+    assert status == 3
+    assert "! " in out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"), [(["--user-column", "x"], "needs FILE"), (["f.csv", "--actions", "0"], "--actions must be")]
+)
+def test_wrong_calls_of_the_command(capsys, words, message):
+    assert message in fails(capsys, "doctor", *words)

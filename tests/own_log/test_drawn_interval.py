@@ -9,7 +9,8 @@ import pytest
 
 import recsim_mnar
 from toys import drawn_rows
-from twins.commands import run
+from twins.commands import done
+from twins.pages import unlinked
 
 SYSTEM = np.array([0.05, 0.05, 0.1, 0.1, 0.7])
 LAWS = {
@@ -38,19 +39,21 @@ def number_of(text: str) -> float:
     ids=["one", "the best of three", "another baseline", "the best, another baseline"],
 )
 def test_the_line_is_the_interval_of_the_sentence(file, tmp_path, capsys, targets, baseline):
-    code, _, _ = run(capsys, "estimate", file, "--target", targets, "--baseline", baseline, "--out", tmp_path / "out")
-    assert code == 0
-    said = recsim_mnar.estimate_file(file, targets.split(","), baseline=baseline).sentence
-    page = (tmp_path / "out" / "report.html").read_text().replace("\N{NO-BREAK SPACE}", " ")
+    asked = ("--target", targets, "--baseline", baseline, "--out", tmp_path / "out")
+    done(capsys, "estimate", file, *asked)
+    sentence = recsim_mnar.estimate_file(file, targets.split(","), baseline=baseline).sentence
+    page = unlinked(tmp_path / "out" / "report.html")
     chart = page.partition('<div class="dots">')[2].partition("</figure>")[0]
-    rows, scale = re.split(r'<div class="row', chart)[1:], chart.partition('class="track scale"')[2]
+    scale = chart.partition('class="track scale"')[2]
     ticks = re.findall(r'x="([0-9.]+)%"[^>]*>([^<]+) %<', scale)
-    places, numbers = ([number_of(each) for each in column] for column in zip(*ticks, strict=True))
-    slope, start = np.polyfit(places, numbers, 1)
-    (row,) = [each for each in rows if f">{said.policy}" in each.partition("</span>")[0]]
-    ends = re.search(r'class="whisker" x1="([0-9.]+)%" x2="([0-9.]+)%"', row).groups()
-    dot = re.search(r'class="dot[^"]*" cx="([0-9.]+)%"', row)[1]
-    drawn = [start + slope * float(each) for each in (dot, *ends)]
-    assert drawn == pytest.approx([said.change_percent, said.low_percent, said.high_percent], abs=0.3)
-    shown = re.search(r'class="value">([^<]+) %<', row)[1]
-    assert number_of(shown) == pytest.approx(said.change_percent, abs=0.51)
+    places = [float(place) for place, _ in ticks]
+    slope, start = np.polyfit(places, [number_of(text) for _, text in ticks], 1)
+    rows = re.split(r'<div class="row', chart)[1:]
+    (row,) = [row for row in rows if f">{sentence.policy}" in row.partition("</span>")[0]]
+    whisker = re.search(r'class="whisker" x1="([0-9.]+)%" x2="([0-9.]+)%"', row)
+    dot = re.search(r'class="dot[^"]*" cx="([0-9.]+)%"', row)
+    drawn = start + slope * np.array([dot[1], *whisker.groups()], float)
+    stated = [sentence.change_percent, sentence.low_percent, sentence.high_percent]
+    np.testing.assert_allclose(drawn, stated, atol=0.3, rtol=1e-6)
+    value = re.search(r'class="value">([^<]+) %<', row)[1]
+    assert number_of(value) == pytest.approx(sentence.change_percent, abs=0.51)

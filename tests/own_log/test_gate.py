@@ -16,17 +16,23 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 from recsim_mnar import MachineError, UserError, estimate_file
 from recsim_mnar.cli.options import checked_file, writing
 from recsim_mnar.errors import is_of_the_machine
+from recsim_mnar.own_log import gate
 from recsim_mnar.runs.folder import describe_foreign_file
-from twins.commands import run
+from toys import read_json
+from twins.commands import done, fails, run
 from twins.json_schema import breaches
 
-N, FLOOR = 20_000, 0.1
+N = 20_000
+FLOOR = 0.1
 STATED = ("--propensity-min", FLOOR)
+BETTER = ("--baseline", "today", "--require", "better")
+IN_PYTHON = {"baseline": "today", "require": "better"}
 
 
 @pytest.fixture(scope="module")
@@ -44,19 +50,20 @@ def shop(tmp_path_factory):
     return path
 
 
+@pytest.fixture
+def by_device(shop, tmp_path):
+    """The log of the shop, whose users have one of two devices."""
+    log = tmp_path / "by_device.csv"
+    frame = pd.read_csv(shop)
+    frame.assign(device=np.where(frame.user_id % 2, "phone", "desk")).to_csv(log, index=False)
+    return log
+
+
 def test_trusted_is_not_better(shop, capsys):
     asked = ("estimate", shop, "--target", "worse", "--baseline", "today", *STATED)
-    status, out, err = run(capsys, *asked, "--require", "trust")
-    assert (status, err) == (0, "")
+    out = done(capsys, *asked, "--require", "trust")
     assert out.splitlines()[-1] == "--require trust is met. Trusted does not mean better: --require better"
-    status, _, err = run(capsys, *asked, "--require", "better")
-    assert status == 3
-    said = r"worse - the random traffic, snips: the 95 % interval of the difference, .* points, is not above 0"
-    assert re.fullmatch(f"--require better: {said}\n", err)
-    better = ("estimate", shop, "--target", "new", "--baseline", "today", *STATED, "--require", "better")
-    status, out, err = run(capsys, *better)
-    assert (status, err) == (0, "")
-    assert "does not mean" not in out
+    assert "does not mean" not in done(capsys, "estimate", shop, "--target", "new", *BETTER, *STATED)
 
 
 def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
@@ -64,12 +71,12 @@ def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
 
     def causes(target, *stated):
         path = tmp_path / "a.json"
-        asked = ("--target", target, "--baseline", "today", "--require", "better", "--json", path)
-        status, _, err = run(capsys, "estimate", shop, *asked, *stated)
-        first, *others = json.loads(path.read_text())
-        assert not any("reasons" in each for each in others)
-        assert (status, first["met"]) == ((3, False) if first["reasons"] else (0, True))
-        assert all(each["message"] in err for each in first["reasons"])
+        status, _, error = run(capsys, "estimate", shop, "--target", target, *BETTER, "--json", path, *stated)
+        first, *others = read_json(path)
+        assert not any("reasons" in record for record in others)
+        assert first["met"] == (not first["reasons"])
+        assert status == (3 if first["reasons"] else 0)
+        assert all(cause["message"] in error for cause in first["reasons"])
         return first["reasons"]
 
     assert causes("new", *STATED) == []
@@ -77,40 +84,33 @@ def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
     assert worse.pop("message").endswith("is not above 0")
     assert worse == {"policy": "worse - propensity", "estimator": "snips", "code": "not_above_0", "contradicted": False}
     denied = causes("new", "--propensity-min", "0.9")
-    assert [each["code"] for each in denied if each["contradicted"]] == ["bound_denied"]
+    assert [cause["code"] for cause in denied if cause["contradicted"]] == ["bound_denied"]
     assert causes("new") == []
 
 
-def test_the_causes_of_a_segment_name_it(shop, tmp_path):
-    log = tmp_path / "log.csv"
-    pd.read_csv(shop).assign(device=lambda rows: np.where(rows.user_id % 2, "phone", "desk")).to_csv(log, index=False)
-    found = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
-    assert [(each.get("by"), each.get("segment")) for each in found.causes] == [
-        (None, None), ("device", "desk"), ("device", "phone")
-    ]  # fmt: skip
-    assert copy.deepcopy(found).causes == found.causes
+def test_the_causes_of_a_segment_name_it(by_device):
+    answer = estimate_file(by_device, "worse", **IN_PYTHON, propensity_min=FLOOR, by="device")
+    segments = [(cause.get("by"), cause.get("segment")) for cause in answer.causes]
+    assert segments == [(None, None), ("device", "desk"), ("device", "phone")]
+    assert copy.deepcopy(answer).causes == answer.causes
 
 
 def test_every_target_must_be_better(shop, capsys):
-    asked = ("estimate", shop, "--target", "new,worse,same", "--baseline", "today", *STATED, "--require", "better")
-    status, _, err = run(capsys, *asked)
+    status, _, error = run(capsys, "estimate", shop, "--target", "new,worse,same", *BETTER, *STATED)
     assert status == 3
-    assert [line.split(",")[0] for line in err.splitlines()] == [
-        f"--require better: {name} - the random traffic" for name in ("worse", "same")
-    ]
+    failed = [line.split(",")[0] for line in error.splitlines()]
+    assert failed == [f"--require better: {name} - the random traffic" for name in ("worse", "same")]
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ((), "--require better needs --baseline: better than what?"),
         (("--baseline", "today", "--estimators", "dm", "--q-target", "same"), "no difference from the baseline"),
     ],
 )
-def test_better_needs_a_difference(shop, capsys, more, said):
-    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--require", "better", *more)
-    assert status == 2
-    assert said in err
+def test_better_needs_a_difference(shop, capsys, more, message):
+    assert message in fails(capsys, "estimate", shop, "--target", "new", "--require", "better", *more)
 
 
 def test_todays_own_policy_is_no_news(shop, capsys):
@@ -121,13 +121,12 @@ def test_todays_own_policy_is_no_news(shop, capsys):
 def test_a_lost_propensity_column_is_a_mistake(shop, capsys, tmp_path):
     log = tmp_path / "lost.csv"
     pd.read_csv(shop).drop(columns="propensity").assign(segment=1).to_csv(log, index=False)
-    asked = ("estimate", log, "--target", "new", "--require", "caution")
-    status, _, err = run(capsys, *asked)
-    assert status == 2
-    assert "no column is recognised as the propensity" in err
-    assert "omit --require" in err
-    assert run(capsys, *asked, "--context-columns", "segment")[0] in (0, 3)  # asked for
-    assert run(capsys, *asked[:4])[0] == 0
+    asked = ("estimate", log, "--target", "new")
+    error = fails(capsys, *asked, "--require", "caution")
+    assert "no column is recognised as the propensity" in error
+    assert "omit --require" in error
+    assert run(capsys, *asked, "--require", "caution", "--context-columns", "segment")[0] in (0, 3)  # asked for
+    done(capsys, *asked)
 
 
 # --------------------------------------------------------------------------------------------------------- statuses
@@ -148,45 +147,34 @@ def test_what_the_user_named_wrongly_is_a_mistake(tmp_path):
 
 
 def test_memory_and_disk_are_status_4(shop, capsys, monkeypatch):
-    from recsim_mnar.own_log import gate
+    asked = ("estimate", shop, "--target", "new")
+    status, _, error = run(capsys, *asked, "--json", "/dev/full")
+    assert status == 4
+    assert "--json /dev/full cannot be written" in error
+    assert error.endswith(" [disk]\n")
 
-    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--json", "/dev/full")
-    assert (status, err) == (
-        4,
-        "error: --json /dev/full cannot be written: No space left on device; name another file [disk]\n",
-    )
-
-    def fail(*args, **more):
+    def fail(*args, **options):
         raise MemoryError("3 GB")
 
     monkeypatch.setattr(gate, "estimate_log", fail)
-    status, _, err = run(capsys, "estimate", shop, "--target", "new")
+    status, _, error = run(capsys, *asked)
     assert status == 4
-    assert err.startswith("error: not enough memory: free some and try again")
-    assert err.endswith(" [memory]\n")
+    assert error.endswith(" [memory]\n")
 
 
 def test_a_log_that_may_not_be_read_is_status_4(shop, capsys, monkeypatch):
     """Root may read everything, so by errno."""
-    import pyarrow as pa
 
-    asked = ("estimate", shop, "--target", "new")
-
-    def refuse(*args, **more):
+    def refuse(*args, **options):
         raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "access", lambda path, mode: False)
-        status, _, err = run(capsys, *asked)
-    assert (status, err) == (
-        4,
-        f"error: LOG {shop} cannot be read: Permission denied; name another file [permission]\n",
-    )
-    monkeypatch.setattr(pa, "input_stream", refuse)
-    status, _, err = run(capsys, *asked)
-    assert status == 4
-    assert err.startswith(f"error: {shop} cannot be read: ")
-    assert err.endswith(" [permission]\n")
+    for module, name, stub in ((os, "access", lambda path, mode: False), (pa, "input_stream", refuse)):
+        with monkeypatch.context() as patched:
+            patched.setattr(module, name, stub)
+            status, _, error = run(capsys, "estimate", shop, "--target", "new")
+        assert status == 4
+        assert f"{shop} cannot be read: " in error
+        assert error.endswith(" [permission]\n")
 
 
 def changed(shop, path, change):
@@ -213,55 +201,56 @@ def changed(shop, path, change):
 )
 def test_failures_have_codes(shop, tmp_path, capsys, more, change, code):
     path = changed(shop, tmp_path / "log.csv", change or (lambda frame: frame))
-    status, _, err = run(capsys, "estimate", path, "--target", "new", *more, "--json", tmp_path / "a.json")
-    assert status == 2
-    assert re.fullmatch(rf"error: .* \[{code}\]\n", err)
+    error = fails(capsys, "estimate", path, "--target", "new", *more, "--json", tmp_path / "a.json")
+    assert error.endswith(f" [{code}]")
     assert not (tmp_path / "a.json").exists()
 
 
-def test_failures_of_whole_files_have_codes(shop, tmp_path, capsys):
-    (tmp_path / "empty.csv").write_text("")
-    (tmp_path / "log.xlsx").write_text("PK")
-    (tmp_path / "ragged.csv").write_text("click,propensity,new\n1,0.5,0.5\n0,0.5\n")
-    found = {}
-    for name in ("empty.csv", "log.xlsx", "ragged.csv", "none.csv"):
-        status, _, err = run(capsys, "estimate", tmp_path / name, "--target", "new")
-        assert status == 2
-        found[name] = err.rpartition(" ")[2].strip()
-    wanted = {"empty.csv": "empty", "log.xlsx": "not_a_table", "ragged.csv": "not_a_table", "none.csv": "no_such_file"}
-    assert found == {name: f"[{code}]" for name, code in wanted.items()}
-    assert run(capsys, "estimate", shop)[2].endswith(" [no_target]\n")
-    with pytest.raises(UserError) as caught:
-        estimate_file(shop, "new", min_rows=N + 1)
-    assert (caught.value.code, str(caught.value).endswith("fewer than --min-rows 20,001: is the log whole?")) == (
-        "too_few_rows", True,
-    )  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("empty.csv", "", "empty"),
+        ("log.xlsx", "PK", "not_a_table"),
+        ("ragged.csv", "click,propensity,new\n1,0.5,0.5\n0,0.5\n", "not_a_table"),
+        ("none.csv", None, "no_such_file"),
+    ],
+)
+def test_failures_of_whole_files_have_codes(tmp_path, capsys, name, content, code):
+    if content is not None:
+        (tmp_path / name).write_text(content)
+    assert fails(capsys, "estimate", tmp_path / name, "--target", "new").endswith(f" [{code}]")
+
+
+def test_no_target_has_a_code(shop, capsys):
+    assert fails(capsys, "estimate", shop).endswith(" [no_target]")
+
+
+def test_as_many_rows_as_are_asked_for_are_enough(shop):
     assert estimate_file(shop, "new", min_rows=N).records[0]["n"] == N
 
 
 def test_a_last_line_without_an_end_is_a_remark(shop, tmp_path, capsys):
     path = tmp_path / "log.csv"
+    asked = ("estimate", path, "--target", "new")
     text = shop.read_bytes()
     for content, cut in ((text, False), (text.removesuffix(b"\n"), True), (text.replace(b"\n", b"\r\n"), False)):
         path.write_bytes(content)
-        out = run(capsys, "estimate", path, "--target", "new")[1]
-        assert ("log.csv: the last line has no end, so the file may be cut there" in out) is cut
+        remark = "log.csv: the last line has no end, so the file may be cut there"
+        assert (remark in done(capsys, *asked)) is cut
     path.write_bytes(text[: text.rindex(b",")])
-    assert "fields (row 20000: 6); its last line has no end" in run(capsys, "estimate", path, "--target", "new")[2]
+    assert "fields (row 20000: 6); its last line has no end" in run(capsys, *asked)[2]
     path.write_bytes(text.decode().encode("utf-16"))
-    assert "may be cut" not in run(capsys, "estimate", path, "--target", "new")[1]
+    assert "may be cut" not in run(capsys, *asked)[1]
 
 
-def test_what_contradicts_the_statement_says_so_to_programs(shop, tmp_path, capsys):
+def test_programs_hear_which_statement_the_log_contradicts(shop, tmp_path):
     """Propensities twice as large as they are (epsilon not divided): half of the mass seems to be missing."""
-    frame = pd.read_csv(shop).assign(propensity=1.0)
     wrong = tmp_path / "log.csv"
-    frame.to_csv(wrong, index=False)
-    found = estimate_file(wrong, "new", baseline="today", require="better", **{"propensity_min": FLOOR})
-    causes = {cause["code"]: cause["contradicted"] for cause in found.causes}
-    assert causes["support_denied"] is True
-    unstated = estimate_file(wrong, "new", baseline="today", require="better")
-    assert {c["code"]: c["contradicted"] for c in unstated.causes}["support_missing"] is False
+    pd.read_csv(shop).assign(propensity=1.0).to_csv(wrong, index=False)
+    stated = estimate_file(wrong, "new", **IN_PYTHON, propensity_min=FLOOR)
+    assert ("support_denied", True) in [(cause["code"], cause["contradicted"]) for cause in stated.causes]
+    unstated = estimate_file(wrong, "new", **IN_PYTHON)
+    assert ("support_missing", False) in [(cause["code"], cause["contradicted"]) for cause in unstated.causes]
 
 
 def test_a_time_column_that_is_named_is_checked(shop, tmp_path, capsys):
@@ -270,20 +259,21 @@ def test_a_time_column_that_is_named_is_checked(shop, tmp_path, capsys):
     dated = tmp_path / "log.csv"
     frame.to_csv(dated, index=False)
     asked = ("estimate", dated, "--target", "new", "--baseline", "today", *STATED)
-    assert run(capsys, *asked)[0] == 0  # nobody asked for it
-    status, _, err = run(capsys, *asked, "--time-column", "ts")
-    assert status == 2
-    assert "column 'ts' is not a date in row 8" in err
+    done(capsys, *asked)  # nobody asked for times
+    assert "column 'ts' is not a date in row 8" in fails(capsys, *asked, "--time-column", "ts")
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
-    [("0", "no exploration bounds nothing: leave it out"), ("0%", "no exploration bounds nothing: leave it out"),
-     ("1.5", "a probability is in (0, 1]"), ("-0.1", "a probability is in (0, 1]")],
-)  # fmt: skip
-def test_no_exploration_is_said_by_the_name_of_the_option(shop, capsys, given, said):
-    status, _, err = run(capsys, "estimate", shop, "--target", "new", "--propensity-min", given)
-    assert (status, err) == (2, f"error: --propensity-min {given}: {said}\n")
+    ("bound", "message"),
+    [
+        ("0", "no exploration bounds nothing: leave it out"),
+        ("1.5", "a probability is in (0, 1]"),
+        ("-0.1", "a probability is in (0, 1]"),
+    ],
+)
+def test_a_bound_that_is_no_probability_is_refused_by_its_option(shop, capsys, bound, message):
+    error = fails(capsys, "estimate", shop, "--target", "new", "--propensity-min", bound)
+    assert error == f"error: --propensity-min {bound}: {message}"
 
 
 @pytest.mark.slow
@@ -325,8 +315,8 @@ def test_a_signal_ends_it_in_one_line_and_leaves_nothing(shop, tmp_path, number,
 
 def test_sigterm_while_modules_are_read_is_one_line(tmp_path):
     (tmp_path / "gymnasium.py").write_text("import os, time\nos.kill(os.getpid(), 15)\ntime.sleep(9)")
-    done = command("worlds", env={**os.environ, "PYTHONPATH": str(tmp_path)})
-    assert (done.returncode, done.stderr) == (143, b"ended by SIGTERM\n")
+    process = command("worlds", env={**os.environ, "PYTHONPATH": str(tmp_path)})
+    assert (process.returncode, process.stderr) == (143, b"ended by SIGTERM\n")
 
 
 # ------------------------------------------------------------------------------------------------- what is written when
@@ -341,53 +331,55 @@ def command(*arguments, **more):
 def test_files_are_there_before_a_line_is_printed(shop, tmp_path):
     """The reader has gone: status 141, and both are written."""
     words = f"{sys.executable} -m recsim_mnar estimate {shop} --target new --json a.json --out page"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", f"{words} | true"], cwd=tmp_path, check=False)
-    assert done.returncode == 141
-    assert json.loads((tmp_path / "a.json").read_text())
+    process = subprocess.run(["bash", "-o", "pipefail", "-c", f"{words} | true"], cwd=tmp_path, check=False)
+    assert process.returncode == 141
+    assert read_json(tmp_path / "a.json")
     assert describe_foreign_file(tmp_path / "page", ("report.html", "results.json")) == ""
 
 
 def test_a_second_run_may_replace_its_own_folder(shop, capsys, tmp_path):
     out = tmp_path / "page"
     asked = ("estimate", shop, "--target", "new", "--out", out)
-    assert run(capsys, *asked)[0] == 0
-    before = (out / "results.json").read_bytes()
-    status, _, err = run(capsys, *asked)
-    assert status == 2
-    assert "or replace the results with --overwrite" in err
-    assert run(capsys, *asked, *STATED, "--overwrite")[0] == 0
-    assert (out / "results.json").read_bytes() != before
+    done(capsys, *asked)
+    first = (out / "results.json").read_bytes()
+    assert "or replace the results with --overwrite" in fails(capsys, *asked)
+    done(capsys, *asked, *STATED, "--overwrite")
+    second = (out / "results.json").read_bytes()
+    assert second != first
     assert describe_foreign_file(out, ("report.html", "results.json")) == ""
+    fails(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")
+    assert (out / "results.json").read_bytes() == second  # a run that fails takes nothing away
 
-    before = (out / "results.json").read_bytes()
-    assert run(capsys, "estimate", shop, "--target", "nope", "--out", out, "--overwrite")[0] == 2
-    assert (out / "results.json").read_bytes() == before  # a run that fails takes nothing away
 
-    moved = "move it away, or name another folder"
+def test_files_of_somebody_else_are_not_replaced(shop, capsys, tmp_path):
+    out = tmp_path / "page"
+    asked = ("estimate", shop, "--target", "new", "--out", out)
+    done(capsys, *asked)
     (out / "mine.txt").write_text("mine")
-    status, _, err = run(capsys, *asked, "--overwrite")
-    assert (status, err) == (2, f"error: --out {out}: mine.txt was not written by this command: {moved}\n")
+    assert "mine.txt was not written by this command" in fails(capsys, *asked, "--overwrite")
     (out / "mine.txt").unlink()
     (out / "report.html").write_text("changed")
-    status, _, err = run(capsys, *asked, "--overwrite")
-    assert (status, err) == (2, f"error: --out {out}: report.html was changed after it was written: {moved}\n")
+    assert "report.html was changed after it was written" in fails(capsys, *asked, "--overwrite")
     assert (out / "report.html").read_text() == "changed"
-    assert run(capsys, *asked[:4], "--overwrite")[0] == 2  # of nothing
+
+
+def test_overwrite_without_a_folder_is_refused(shop, capsys):
+    fails(capsys, "estimate", shop, "--target", "new", "--overwrite")
 
 
 @pytest.mark.slow
 def test_standard_input_is_read(shop, tmp_path):
     asked = ("--target", "new", "--json", "a.json", "--out", "page")
-    done = command("estimate", "-", *asked, input=shop.read_bytes(), cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert b"standard input: 20,000 rows" in done.stdout
-    (read,) = json.loads((tmp_path / "a.json").read_text())[0]["input"]
+    process = command("estimate", "-", *asked, input=shop.read_bytes(), cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert b"standard input: 20,000 rows" in process.stdout
+    (read,) = read_json(tmp_path / "a.json")[0]["input"]
     assert read["path"] == "standard input"
     assert read["sha256"] == hashlib.sha256(shop.read_bytes()).hexdigest()
     assert "recsim-mnar-" not in (tmp_path / "page" / "results.json").read_text()
-    done = command("estimate", "/dev/stdin", "--target", "nope", input=shop.read_bytes())
-    assert done.returncode == 2
-    assert done.stderr.startswith(b"error: standard input has no column 'nope'")
+    process = command("estimate", "/dev/stdin", "--target", "nope", input=shop.read_bytes())
+    assert process.returncode == 2
+    assert process.stderr.startswith(b"error: standard input has no column 'nope'")
     assert command("estimate", "-", "--target", "new", input=b"").returncode == 2
 
 
@@ -395,49 +387,44 @@ def test_standard_input_is_read(shop, tmp_path):
 
 
 def test_python_says_what_the_command_writes(shop, capsys, tmp_path):
-    found = estimate_file(shop, "worse", baseline="today", require="better", propensity_min=FLOOR)
+    answer = estimate_file(shop, "worse", **IN_PYTHON, propensity_min=FLOOR)
     path = tmp_path / "a.json"
-    asked = ("--target", "worse", "--baseline", "today", "--require", "better", "--json", path)
-    status, _, err = run(capsys, "estimate", shop, *asked, *STATED)
+    status, _, error = run(capsys, "estimate", shop, "--target", "worse", *BETTER, "--json", path, *STATED)
     assert status == 3
-    assert json.loads(path.read_text()) == json.loads(json.dumps(found.to_json()))
-    assert (found.met, found.answer) == (False, "worse")
-    assert "\n".join(found.reasons) == err.strip()
+    assert read_json(path) == json.loads(json.dumps(answer.to_json()))
+    assert (answer.met, answer.answer) == (False, "worse")
+    assert "\n".join(answer.reasons) == error.strip()
     assert estimate_file(shop, ["new"]).met is None
-    assert estimate_file(shop, ["new"], baseline="today", require="better", propensity_min=FLOOR).met is True
+    assert estimate_file(shop, ["new"], **IN_PYTHON, propensity_min=FLOOR).met is True
 
 
 @pytest.mark.parametrize(
     ("baseline", "policy", "role"),
     [("today", "propensity", "today"), ("propensity", "propensity", "today"), ("same", "same", "baseline")],
 )
-def test_a_row_is_found_by_its_role(shop, tmp_path, baseline, policy, role):
-    """Whatever today's column is called; in segments too."""
-    log = tmp_path / "log.csv"
-    frame = pd.read_csv(shop)
-    frame.assign(device=np.where(frame.user_id % 2, "phone", "desk")).to_csv(log, index=False)
-    records = estimate_file(log, ["new", "worse"], baseline=baseline, by="device").to_json()
-    wanted = {"new": "target", "worse": "target", policy: role}
+def test_records_have_roles_whatever_the_baseline_is_called(by_device, baseline, policy, role):
+    records = estimate_file(by_device, ["new", "worse"], baseline=baseline, by="device").to_json()
+    roles = {"new": "target", "worse": "target", policy: role}
     for record in records:
-        assert record["role"] == ("difference" if "baseline" in record else wanted[record["policy"]])
+        assert record["role"] == ("difference" if "baseline" in record else roles[record["policy"]])
     assert {record["role"] for record in records if "by" in record} == {"target", "difference", role}
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         ({"propensity_mim": 0.1}, "no argument 'propensity_mim': did you mean 'propensity_min'?"),
         ({"columns": {"rewrd": "click"}}, "no role 'rewrd': did you mean 'reward'?"),
         ({"require": "trusted"}, "no requirement 'trusted': did you mean 'trust'?"),
     ],
 )
-def test_a_wrong_name_is_said_with_the_nearest(shop, more, said):
-    with pytest.raises(UserError, match=re.escape(said)):
+def test_a_wrong_name_is_said_with_the_nearest(shop, more, message):
+    with pytest.raises(UserError, match=re.escape(message)):
         estimate_file(shop, "new", **more)
 
 
 def test_a_folder_is_known_by_the_digests_of_its_files(shop, tmp_path):
-    """As `sha256sum * | sha256sum` prints it."""
+    """The digest is the one that `sha256sum * | sha256sum` prints."""
     (tmp_path / "parts").mkdir()
     head, *rows = shop.read_bytes().splitlines(keepends=True)
     parts = {"b.csv": head + b"".join(rows[:9000]), "a.csv": head + b"".join(rows[9000:])}
@@ -464,40 +451,44 @@ def keys(*things: dict) -> set[str]:
     return {key for thing in things for key in thing}
 
 
-def test_json_md_describes_every_key_and_no_other(shop, tmp_path, capsys):
-    log, out = tmp_path / "log.csv", tmp_path / "page"
-    frame = pd.read_csv(shop)
-    half = np.where(frame.item == 1, 0.0, 1.0)
-    frame.assign(device=np.where(frame.user_id % 2, "phone", "desk"), price=1.0, half=half).to_csv(log, index=False)
-    asked = ("estimate", log, "--target", "new,worse", "--baseline", "today", "--by", "device", "--refute")
-    asked += (*STATED, "--require", "better", "--reward-min", 0, "--reward-limit-column", "price", "--out", out)
+def test_json_md_describes_every_key_and_no_other(shop, by_device, tmp_path, capsys):
+    log = tmp_path / "log.csv"
+    out = tmp_path / "page"
+    pd.read_csv(by_device).assign(price=1.0).to_csv(log, index=False)
+    asked = ("estimate", log, "--target", "new,worse", *BETTER, *STATED, "--by", "device", "--refute")
+    asked += ("--reward-min", 0, "--reward-limit-column", "price", "--out", out)
     run(capsys, *asked, "--json", tmp_path / "a.json")
-    records = json.loads((tmp_path / "a.json").read_text())
-    results = json.loads((out / "results.json").read_text())
+    records = read_json(tmp_path / "a.json")
+    first = records[0]
     assert keys(*records) == described("An estimate")
-    assert keys(records[0]["sentence"]) == described("The sentence")
-    cut = tmp_path / "cut.csv"
-    cut.write_bytes(shop.read_bytes().removesuffix(b"\n"))
-    read = [*records[0]["input"], *estimate_file(cut, "new").to_json()[0]["input"]]
-    assert keys(*read) == described("The input")
-    assert [each.get("last_line_ends", True) for each in read] == [True, False]
-    assert keys(*(found for r in records for found in r["findings"] + r.get("refuters", []))) == described("A finding")
+    assert keys(first["sentence"]) == described("The sentence")
     (best,) = [record["best_of"] for record in records if "best_of" in record]
     assert keys(best) == described("The best of several")
-    more = {"propensity_min_taken", "value_identified", "identified_low", "identified_high"}  # of other logs
-    assert described("Diagnostics") - more <= keys(*(record["diagnostics"] for record in records))
-    segmented = estimate_file(log, "worse", baseline="today", require="better", propensity_min=FLOOR, by="device")
+    findings = [finding for record in records for finding in record["findings"] + record.get("refuters", [])]
+    assert keys(*findings) == described("A finding")
+    of_other_logs = {"propensity_min_taken", "value_identified", "identified_low", "identified_high"}
+    assert described("Diagnostics") - of_other_logs <= keys(*(record["diagnostics"] for record in records))
+
+    cut = tmp_path / "cut.csv"
+    cut.write_bytes(shop.read_bytes().removesuffix(b"\n"))
+    inputs = [*first["input"], *estimate_file(cut, "new").to_json()[0]["input"]]
+    assert keys(*inputs) == described("The input")
+    assert [file.get("last_line_ends", True) for file in inputs] == [True, False]
+
+    results = read_json(out / "results.json")
+    segmented = estimate_file(log, "worse", **IN_PYTHON, propensity_min=FLOOR, by="device")
     assert keys(*results["reasons"], *segmented.causes) == described("A reason")
     besides = {"schema", "sentence", "input", "refused", "required", "met", "reasons", "records"}
     assert keys(results) == described("results.json of estimate") | besides
     page = Path("docs/json.md").read_text()
     assert all(f"`{key}`" in page for key in keys(results["read"], *results["weights"]))
-    assert results["input"] == records[0]["input"]
-    plain = [{key: r[key] for key in r if key not in besides - {"records"}} for r in records]
+    assert results["input"] == first["input"]
+    besides.remove("records")
+    plain = [{key: value for key, value in record.items() if key not in besides} for record in records]
     assert plain == results["records"]
 
 
-SCHEMA = json.loads(Path("docs/estimate.schema.json").read_text())
+SCHEMA = read_json(Path("docs/estimate.schema.json"))
 ASKED = {
     "a value": [],
     "a difference": ["--baseline", "today", "--estimators", "ips,snips", *STATED],
@@ -510,21 +501,23 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize("name", ASKED)
-def test_what_is_written_keeps_the_schema(shop, tmp_path, capsys, name):
-    frame = pd.read_csv(shop)[:6000]
-    frame["device"] = np.where(np.arange(6000) % 7 == 0, "", np.where(frame.user_id % 2, "phone", "desk"))
-    frame["spent"], frame["never"] = frame.click * 7.5, np.where(np.arange(6000) == 0, 1e-3, 0.0)
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    target = [] if "--target" in ASKED[name] else ["--target", "new"]
-    status = run(capsys, "estimate", tmp_path / "log.csv", *target, *ASKED[name], "--json", tmp_path / "a.json")[0]
+@pytest.mark.parametrize("options", ASKED.values(), ids=list(ASKED))
+def test_records_keep_the_schema(by_device, save, tmp_path, capsys, options):
+    frame = pd.read_csv(by_device)[:6000]
+    row = np.arange(6000)
+    frame.loc[row % 7 == 0, "device"] = ""
+    frame["spent"] = frame.click * 7.5
+    frame["never"] = np.where(row == 0, 1e-3, 0.0)
+    path = save(frame)
+    target = () if "--target" in options else ("--target", "new")
+    status, _, _ = run(capsys, "estimate", path, *target, *options, "--json", tmp_path / "a.json")
     assert status in (0, 3)
-    assert breaches(json.loads((tmp_path / "a.json").read_text()), SCHEMA, SCHEMA) == []
+    assert breaches(read_json(tmp_path / "a.json"), SCHEMA, SCHEMA) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda r: r[0].pop("sentence"), "breaks required"),
         (lambda r: r[1].update(role="mine"), "breaks enum"),
@@ -536,12 +529,12 @@ def test_what_is_written_keeps_the_schema(shop, tmp_path, capsys, name):
         (lambda r: r.clear(), "breaks minItems"),
     ],
 )
-def test_the_schema_finds_what_is_otherwise(shop, change, said):
+def test_the_schema_finds_planted_breaches(shop, change, message):
     records = json.loads(json.dumps(estimate_file(shop, "new", baseline="today").to_json()))
     assert breaches(records, SCHEMA, SCHEMA) == []
     change(records)
-    (found,) = breaches(records, SCHEMA, SCHEMA)
-    assert said in found
+    (breach,) = breaches(records, SCHEMA, SCHEMA)
+    assert message in breach
 
 
 def test_the_page_of_the_gate_has_a_script_of_whole_columns():

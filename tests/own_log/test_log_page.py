@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import json
 import re
 import shlex
 
@@ -14,6 +13,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.own_log import in_numbers
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers, log_in_numbers
 from recsim_mnar.report.world_pages import write_log_page
+from toys import read_json
 from twins.commands import status_of as run
 from twins.own_schema import estimate_file
 from twins.pages import unlinked
@@ -27,57 +27,51 @@ def folder(tmp_path_factory):
     return out
 
 
-def test_the_numbers_are_those_of_the_whole_log(folder, monkeypatch):
-    """Counted in one go from the table; in blocks of seven users the same."""
-    whole = log_in_numbers(folder / "log")
-    monkeypatch.setattr(in_numbers, "_USERS", 7)
-    blocks = log_in_numbers(folder / "log")
+@pytest.mark.parametrize("block", [None, 7], ids=["whole", "blocks of seven users"])
+def test_the_numbers_are_those_of_the_whole_log(folder, monkeypatch, block):
+    if block:
+        monkeypatch.setattr(in_numbers, "_USERS", block)
+    numbers = log_in_numbers(folder / "log")
     log = Log.read(folder / "log")
-    shown, user = log.is_bandit, log["user"]
-    for found in (whole, blocks):
-        assert (found.rows, found.users) == (len(log), len(np.unique(user)))
-        assert found.views.tolist() == np.bincount(log["item"][~shown]).tolist()
-        assert found.shown.tolist() == np.bincount(log["action"][shown]).tolist()
-        for kind, rows in (("organic", ~shown), ("bandit", shown)):
-            of_user = np.unique(user[rows], return_counts=True)[1]
-            assert found.by_user[kind].number == len(of_user)
-            assert found.by_user[kind].longest == of_user.max()
-            words = "".join("b" if each else "o" for each in shown)
-            ends = np.flatnonzero(np.diff(user)) + 1
-            lives = [words[a:b] for a, b in zip([0, *ends], [*ends, len(words)], strict=True)]
-            runs = [len(run) for life in lives for run in re.findall(f"{'b' if kind == 'bandit' else 'o'}+", life)]
-            assert found.stretches[kind].counts.tolist() == np.bincount(runs).tolist()
-            assert found.stretches[kind].median == np.sort(runs)[(len(runs) - 1) // 2]
-        assert sum(found.propensities.merged()[1]) == shown.sum()
-        assert found.binary
-    assert blocks.rewards == pytest.approx(whole.rewards)
-    assert whole.rewards["value"] == pytest.approx(log["reward"][shown].mean())
-    assert whole.rewards["low"] < whole.rewards["value"] < whole.rewards["high"]
+    shown = log.is_bandit
+    user = log["user"]
+    assert (numbers.rows, numbers.users) == (len(log), len(np.unique(user)))
+    np.testing.assert_array_equal(numbers.views, np.bincount(log["item"][~shown]))
+    np.testing.assert_array_equal(numbers.shown, np.bincount(log["action"][shown]))
+    begins = np.flatnonzero(np.diff(user, prepend=-1) | np.diff(shown, prepend=-1))
+    lengths = np.diff(begins, append=len(log))
+    for kind, rows in (("organic", ~shown), ("bandit", shown)):
+        of_user = np.unique(user[rows], return_counts=True)[1]
+        assert (numbers.by_user[kind].number, numbers.by_user[kind].longest) == (len(of_user), of_user.max())
+        runs = lengths[rows[begins]]
+        np.testing.assert_array_equal(numbers.stretches[kind].counts, np.bincount(runs))
+        assert numbers.stretches[kind].median == np.sort(runs)[(len(runs) - 1) // 2]
+    assert sum(numbers.propensities.merged()[1]) == shown.sum()
+    assert numbers.binary
+    assert numbers.rewards["value"] == pytest.approx(log["reward"][shown].mean())
 
 
 def test_the_interval_is_that_of_estimate(folder):
     (record,) = estimate_file(folder / "log", ["propensity"], estimators=["ips"])
-    found = log_in_numbers(folder).rewards
-    for name in ("value", "low", "high"):
-        assert record[name] == pytest.approx(found[name])
+    rewards = log_in_numbers(folder).rewards
+    ends = ["value", "low", "high"]
+    assert [rewards[name] for name in ends] == pytest.approx([record[name] for name in ends])
 
 
-def test_the_page_and_its_numbers(folder):
-    result = json.loads(folder.with_name("result.json").read_text())
-    assert result["summary"]["users"] == 120
+def test_the_page_has_its_parts_and_is_verified(folder):
+    assert read_json(folder.with_name("result.json"))["summary"]["users"] == 120
     page = (folder / "report.html").read_text()
     assert len(page) < 3e6
-    for words in ("of the sessions world", "How long users stay", "How popular", "propensities", "views in a row",
-                  "popularity.csv", "lengths.csv"):  # fmt: skip
-        assert words in page
+    parts = ("How long users stay", "How popular", "propensities", "views in a row", "popularity.csv", "lengths.csv")
+    assert [part for part in parts if part not in page] == []
     assert run("verify", folder) == 0
 
 
 def test_every_line_to_go_on_with_runs(folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (folder / "report.html").read_text()
-    found = re.findall(r'(?s)<pre class="command"[^>]*>(.*?)</pre>', page)
-    lines = [shlex.split(html.unescape(line)) for line in found]
+    commands = re.findall(r'(?s)<pre class="command"[^>]*>(.*?)</pre>', page)
+    lines = [shlex.split(html.unescape(line)) for line in commands]
     assert " ".join(words[1] for words in lines) == "verify doctor estimate simulate replay estimate compare"
     for words in lines[:-1]:
         assert run(*words[1:]) == 0, words
@@ -109,13 +103,14 @@ def test_a_finished_run_gets_its_page_later(tmp_path):
 
 def test_hostile_names_are_text(tmp_path):
     name = "<script>alert(1)</script>\u202e\"' &amp;" + "x" * 300
-    found = LogNumbers({"world": {"name": name}, "policy": {"name": name}, "seed": 1, "n_users": 3}, 4, 2)
-    found.views, found.shown = np.array([3, 1]), np.array([0, 2])
+    numbers = LogNumbers({"world": {"name": name}, "policy": {"name": name}, "seed": 1, "n_users": 3}, 4, 2)
+    numbers.views = np.array([3, 1])
+    numbers.shown = np.array([0, 2])
     for kind in ("organic", "bandit"):
-        found.by_user[kind].extend(np.array([1, 2]))
-    found.propensities.extend(np.array([0.5, 0.25]))
-    found.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
-    write_log_page(tmp_path / "page.html", found, [(f"recsim-mnar x {name}", name)])
+        numbers.by_user[kind].extend(np.array([1, 2]))
+    numbers.propensities.extend(np.array([0.5, 0.25]))
+    numbers.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
+    write_log_page(tmp_path / "page.html", numbers, [(f"recsim-mnar x {name}", name)])
     page = (tmp_path / "page.html").read_text()
     assert "<script" not in page
     assert "\u202e" not in page
@@ -127,7 +122,7 @@ def test_a_log_of_nothing(tmp_path):
     assert "Nothing was recommended" in (tmp_path / "page.html").read_text()
 
 
-def test_what_is_no_log_of_ours_is_a_line(tmp_path):
+def test_a_foreign_file_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(Exception, match="is not a log that simulate wrote"):
         log_in_numbers(tmp_path / "a.csv")
@@ -145,8 +140,11 @@ def test_lengths():
 def test_slates_are_counted(tmp_path):
     asked = ("simulate", "--set", "n_items=12", "--set", "slate_size=3", "--policy", "random", "--users", 40)
     assert run(*asked, "--report", "--out", tmp_path / "run") == 0
-    log, page = Log.read(tmp_path / "run"), unlinked(tmp_path / "run" / "report.html")
-    n, users = int(log.is_bandit.sum()), len(np.unique(log["user"][log.is_bandit]))
-    assert f"The log is ready: {len(log.users()):,} users, {n // 3:,} slates of 3 items." in page
-    assert f"{n // 3:,} slates of 3 items, shown to {users} users" in page
-    assert f"Of {n:,} items in {n // 3:,} slates of 3 " in page
+    log = Log.read(tmp_path / "run")
+    items = int(log.is_bandit.sum())
+    slates = items // 3
+    users = len(np.unique(log["user"][log.is_bandit]))
+    page = unlinked(tmp_path / "run" / "report.html")
+    assert f"The log is ready: {len(log.users()):,} users, {slates:,} slates of 3 items." in page
+    assert f"{slates:,} slates of 3 items, shown to {users} users" in page
+    assert f"Of {items:,} items in {slates:,} slates of 3 " in page

@@ -1,4 +1,4 @@
-"""What an answer says to do next: it can be typed, or done, and then the objection is gone."""
+"""The next step of an answer can be typed, or done, and then the objection is gone."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import recsim_mnar
 from recsim_mnar.estimators.verdict import for_command
 from toys import drawn_rows
-from twins.commands import run
+from twins.commands import done
 from twins.findings import doubts, finding
 
 LOGGED = np.array([0.3, 0.3, 0.2, 0.1, 0.1])
@@ -26,21 +25,17 @@ def log(seed: int, users: int = 600, target: np.ndarray = TARGET) -> pd.DataFram
     return rows.assign(time=1_600_000_000 + 10 * np.arange(len(rows)))
 
 
-def asked(frame: pd.DataFrame, path, **more):
-    frame.to_csv(path, index=False)
-    return recsim_mnar.estimate_file(path, "target", **more)
-
-
 @pytest.mark.parametrize("users", [True, False])
-def test_a_test_is_planned_where_its_line_runs(tmp_path, capsys, users):
-    frame = log(1) if users else log(1).drop(columns="user")
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    code, out, _ = run(capsys, "estimate", tmp_path / "log.csv", "--target", "target", "--baseline", "today")
-    assert code == 0
+def test_a_test_is_planned_where_its_line_runs(save, capsys, users):
+    frame = log(1)
+    if not users:
+        del frame["user"]
+    path = save(frame)
+    out = done(capsys, "estimate", path, "--target", "target", "--baseline", "today")
     lines = [line for line in out.splitlines() if line.startswith("  recsim-mnar plan ab")]
     assert len(lines) == users
     for line in lines:
-        assert run(capsys, *shlex.split(line)[1:])[0] == 0
+        done(capsys, *shlex.split(line)[1:])
 
 
 @pytest.mark.slow
@@ -49,67 +44,65 @@ def test_a_test_is_planned_where_its_line_runs(tmp_path, capsys, users):
     [(120, {}), (300, {"precision": 0.08}), (150, {"baseline": "today"})],
     ids=["a value", "a precise value", "a difference"],
 )
-def test_so_many_users_are_enough(tmp_path, users, more):
-    """Of ten logs of the named size seven at least have no such objection: half of the intervals are a bit wider."""
-    near = 0.7 * LOGGED + 0.3 * TARGET
-    target = near if "baseline" in more else TARGET
+def test_so_many_users_are_enough(answer_of, users, more):
+    """At least seven of ten logs of the named size have no such objection: half of the intervals are a bit wider."""
+    target = TARGET
+    if "baseline" in more:
+        target = 0.7 * LOGGED + 0.3 * TARGET
     enough = named = 0
     for seed in range(40, 60):
-        found = asked(log(seed, users, target), tmp_path / "log.csv", **more).sentence
-        times = re.search(r"log about (\d+) times as many users", found.action)
+        sentence = answer_of(log(seed, users, target), **more).sentence
+        times = re.search(r"log about (\d+) times as many users", sentence.action)
         if times is None or named == 10:
             continue
         named += 1
-        larger = log(seed + 1000, users * int(times[1]), target)
-        again = asked(larger, tmp_path / "log.csv", **more).sentence
-        enough += again.sure == "trust" and again.answer != "cannot_tell"
+        larger = answer_of(log(seed + 1000, users * int(times[1]), target), **more).sentence
+        enough += larger.sure == "trust" and larger.answer != "cannot_tell"
     assert named >= 5
     assert enough >= 0.65 * named
 
 
-def test_a_target_that_saw_the_rewards_is_told_so_first(tmp_path):
+def test_a_target_that_saw_the_rewards_is_told_so_first(answer_of):
     frame = log(2)
     frame["target"] = np.where(frame["reward"] > 0, 1.0, 0.1 * frame["propensity"])
-    found = asked(frame, tmp_path / "log.csv", baseline="today").sentence
-    records = asked(frame, tmp_path / "log.csv").records
-    (wanted,) = {for_command(finding(record, "target_knows").action) for record in records}
-    assert found.answer == found.sure == "do_not_use"
-    assert found.action == wanted
+    sentence = answer_of(frame, baseline="today").sentence
+    actions = {for_command(finding(record, "target_knows").action) for record in answer_of(frame).records}
+    assert sentence.answer == sentence.sure == "do_not_use"
+    assert {sentence.action} == actions
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
-def test_who_has_the_most_rows_is_found_and_can_be_left_out(tmp_path, at_once):
+def test_who_has_the_most_rows_is_found_and_can_be_left_out(answer_of, at_once):
     many = log(3).sample(900, random_state=0).assign(user=70_001)
     frame = pd.concat([log(3, users=200), many]).sort_values("time", kind="stable")
-    found = asked(frame, tmp_path / "log.csv", refute=at_once)
+    answer = answer_of(frame, refute=at_once)
+    (line,) = [line for line in answer.found.lines if "900 rows" in line]
     first = 1 + int(np.argmax(frame["user"] == 70_001))
-    (line,) = [line for line in found.found.lines if "900 rows" in line]
     assert f"row {first} " in line
     assert "70001" not in line  # no id of a user stands on a page
-    assert "long_user" in doubts(found.records[0])
-    without = asked(frame[frame["user"] != 70_001], tmp_path / "log.csv", refute=at_once)
-    assert not [line for line in without.found.lines if "900 rows" in line]
+    assert "long_user" in doubts(answer.records[0])
+    without = answer_of(frame[frame["user"] != 70_001], refute=at_once)
+    assert not any("900 rows" in line for line in without.found.lines)
     assert "long_user" not in doubts(without.records[0])
 
 
-def test_a_bound_that_rows_deny_can_be_stated_as_the_log_has_it(tmp_path):
-    denied = asked(log(4), tmp_path / "log.csv", propensity_min=0.2)
-    assert denied.sentence.answer == "do_not_use"
-    (least,) = set(re.findall(r"the least in the log is ([0-9.]+)", denied.sentence.text))
-    assert asked(log(4), tmp_path / "log.csv", propensity_min=float(least)).sentence.sure == "trust"
+def test_a_bound_that_rows_deny_can_be_stated_as_the_log_has_it(answer_of):
+    denied = answer_of(log(4), propensity_min=0.2).sentence
+    assert denied.answer == "do_not_use"
+    (least,) = set(re.findall(r"the least in the log is ([0-9.]+)", denied.text))
+    assert answer_of(log(4), propensity_min=float(least)).sentence.sure == "trust"
 
 
-def test_items_that_the_log_lacks_are_not_called_wrong_propensities_alone(tmp_path):
+def test_items_that_the_log_lacks_are_not_called_wrong_propensities_alone(answer_of):
     """The rows of one item are not there, so the others' mean of 1 / propensity is 1, and exploring is named."""
     frame = log(5)
     frame = frame[frame["action"] != 4].assign(propensity=lambda kept: kept["propensity"] / 0.9)
-    found = asked(frame, tmp_path / "log.csv", baseline="today").sentence
-    assert found.sure == "do_not_use"
-    assert "explor" in found.action
+    sentence = answer_of(frame, baseline="today").sentence
+    assert sentence.sure == "do_not_use"
+    assert "explor" in sentence.action
 
 
-def test_propensities_that_are_too_large_for_every_item_are_named(tmp_path):
-    frame = log(6).assign(propensity=lambda rows: np.sqrt(rows["propensity"]))
-    found = asked(frame, tmp_path / "log.csv").sentence
-    assert found.sure == "do_not_use"
-    assert "1 / propensity" in found.action
+def test_propensities_that_are_too_large_for_every_item_are_named(answer_of):
+    sentence = answer_of(log(6).assign(propensity=lambda rows: np.sqrt(rows["propensity"]))).sentence
+    assert sentence.sure == "do_not_use"
+    assert "1 / propensity" in sentence.action

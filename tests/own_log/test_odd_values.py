@@ -10,7 +10,8 @@ from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.odd_values import columns_of_one_policy, odd_rewards, only_first_days
 from recsim_mnar.tables.values import POINT
-from twins.findings import codes
+from toys import only
+from twins.findings import codes, finding
 
 N = 400
 
@@ -29,9 +30,22 @@ def frame(**columns):
     )
 
 
-def written(path, table):
-    table.to_csv(path, index=False)
-    return path
+@pytest.fixture
+def log(tmp_path):
+    """Write a table into a file."""
+
+    def write(**columns):
+        frame(**columns).to_csv(tmp_path / "log.csv", index=False)
+        return tmp_path / "log.csv"
+
+    return write
+
+
+def lines_of(path):
+    """The lines on a log that `estimate` prints."""
+    log = BanditLog.open(path, ["new"])
+    log.read()
+    return log.lines
 
 
 @pytest.mark.parametrize(
@@ -75,27 +89,24 @@ def test_columns_that_sum_to_one(columns, expected):
     assert columns_of_one_policy(columns, list(columns), POINT) == expected
 
 
-def test_probabilities_of_all_items_are_not_several_policies(tmp_path):
-    shares = np.random.default_rng(2).dirichlet(np.ones(3), N)
-    path = written(tmp_path / "log.csv", frame(new_0=shares[:, 0], new_1=shares[:, 1], new_2=shares[:, 2]))
-    assert "shares_of_items" in codes(examine_file(path))
+def test_probabilities_of_all_items_are_not_several_policies(log):
     targets = ["new_0", "new_1", "new_2"]
-    with pytest.raises(UserError) as error:
+    shares = np.random.default_rng(2).dirichlet(np.ones(3), N)
+    path = log(**dict(zip(targets, shares.T, strict=True)))
+    assert "shares_of_items" in codes(examine_file(path))
+    with pytest.raises(UserError) as caught:
         estimate_file(path, targets)
-    assert error.value.code == "one_policy"
+    assert caught.value.code == "one_policy"
     assert estimate_file(path, targets, target_is="probability")
 
 
 @pytest.mark.parametrize(
-    ("column", "code"),
+    ("rewards", "code"),
     [(np.tile([1.0, 2.0], N // 2), "coded_rewards"), (np.tile([0, 1, 0, -1], N // 4), "missing_code")],
 )
-def test_doctor_and_estimate_name_odd_rewards(tmp_path, column, code):
-    path = written(tmp_path / "log.csv", frame(reward=column))
-    (problem,) = [problem for problem in examine_file(path).problems if problem.code == code]
-    log = BanditLog.open(path, ["new"])
-    log.read()
-    assert str(problem) in log.lines
+def test_doctor_and_estimate_name_odd_rewards(log, rewards, code):
+    path = log(reward=rewards)
+    assert str(finding(examine_file(path), code)) in lines_of(path)
 
 
 @pytest.mark.parametrize(
@@ -111,17 +122,17 @@ def test_dates_on_the_first_of_months_alone(days, expected):
     assert only_first_days(np.append(times, np.nan)) == expected
 
 
-def test_empty_rewards_beside_ones_may_be_zeros(tmp_path):
-    rewards = np.where(np.arange(N) % 5, np.nan, 1.0)
-    path = written(tmp_path / "log.csv", frame(reward=rewards))
-    (problem,) = [problem for problem in examine_file(path).problems if problem.code == "missing"]
-    assert "write 0" in problem.advice
+def test_empty_rewards_beside_ones_may_be_zeros(log):
+    path = log(reward=np.where(np.arange(N) % 5, np.nan, 1.0))
+    assert "write 0" in finding(examine_file(path), "missing").advice
     with pytest.raises(UserError, match="write 0"):
         estimate_file(path, ["new"])
-    path = written(tmp_path / "zeros.csv", frame(reward=np.where(np.arange(N) % 5, 0.0, np.nan)))
-    with pytest.raises(UserError) as error:
-        estimate_file(path, ["new"])
-    assert "write 0" not in str(error.value)
+
+
+def test_empty_rewards_beside_zeros_are_no_zeros(log):
+    with pytest.raises(UserError) as caught:
+        estimate_file(log(reward=np.where(np.arange(N) % 5, 0.0, np.nan)), ["new"])
+    assert "write 0" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -155,42 +166,37 @@ def test_rows_wider_than_the_header_get_the_hint_that_helps(tmp_path, rows, hint
         examine_file(tmp_path / "log.csv")
 
 
-def test_amounts_in_two_currencies_are_refused(tmp_path):
-    path = written(tmp_path / "log.csv", frame(reward=["$1.5", "€2"] * (N // 2)))
+def test_amounts_in_two_currencies_are_refused(log):
     with pytest.raises(UserError, match=r"\$ and €"):
-        estimate_file(path, ["new"])
-    path = written(tmp_path / "one.csv", frame(reward=["$1.5", "2"] * (N // 2)))
-    assert estimate_file(path, ["new"])
+        estimate_file(log(reward=["$1.5", "€2"] * (N // 2)), ["new"])
+    assert estimate_file(log(reward=["$1.5", "2"] * (N // 2)), ["new"])
 
 
-def test_a_lock_of_an_office_program_is_no_part(tmp_path):
-    folder = tmp_path / "log"
-    folder.mkdir()
-    written(folder / "part-0.csv", frame())
-    (folder / "~$part-0.csv").write_text("lock")
-    assert examine_file(folder).contents.rows == N
+def test_a_lock_of_an_office_program_is_no_part(log):
+    path = log()
+    (path.parent / "~$log.csv").write_text("lock")
+    assert examine_file(path.parent).contents.rows == N
 
 
 def test_the_variant_of_an_ab_test_is_what_was_shown(tmp_path):
-    """As the logger of its rows, each variant would have propensities that are not its own."""
+    """Taken for the logger of its rows, each variant would have propensities that are not its own."""
     rng = np.random.default_rng(3)
     variant = rng.choice(["A", "B"], 2_000)
     reward = (rng.random(2_000) < np.where(variant == "B", 0.3, 0.1)).astype(int)
     table = pd.DataFrame({"user_id": np.arange(2_000), "variant": variant, "propensity": 0.5, "reward": reward})
     table["new"] = (variant == "B").astype(int)
-    path = written(tmp_path / "ab.csv", table)
+    path = tmp_path / "ab.csv"
+    table.to_csv(path, index=False)
     assert examine_file(path).columns["action"] == "variant"
-    estimate = next(record for record in estimate_file(path, ["new"]).records if record["estimator"] == "snips")
+    estimate = only(estimate_file(path, ["new"]).records, estimator="snips")
     assert estimate["value"] == pytest.approx(reward[variant == "B"].mean())
     assert estimate["verdict_level"] == "trust"
 
 
-def test_candidates_that_were_not_shown_are_no_recommendations(tmp_path):
-    shown = np.arange(N) % 3 == 0
-    path = written(tmp_path / "log.csv", frame(shown=shown.astype(int), reward=shown * (np.arange(N) % 2)))
+def test_candidates_that_were_not_shown_are_no_recommendations(log):
+    shown = (np.arange(N) % 3 == 0).astype(int)
+    path = log(shown=shown, reward=shown * (np.arange(N) % 2))
     assert "not_shown" in codes(examine_file(path))
-    log = BanditLog.open(path, ["new"])
-    log.read()
-    assert any("'shown'" in line for line in log.lines)
-    path = written(tmp_path / "rewarded.csv", frame(shown=shown.astype(int)))  # rewards are in other rows, too
-    assert "not_shown" not in codes(examine_file(path))
+    assert any("'shown'" in line for line in lines_of(path))
+    rewarded_elsewhere = log(shown=shown)
+    assert "not_shown" not in codes(examine_file(rewarded_elsewhere))

@@ -1,8 +1,7 @@
-"""How precise a value must be to be trusted, and what a difference that may be 0 is called."""
+"""The precision that a value needs to be trusted, and the name of a difference that may be 0."""
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 
 import recsim_mnar
 from recsim_mnar.answers.sentence import verdict_in_words
-from toys import drawn_rows
-from twins.commands import run
+from toys import drawn_rows, only, read_json
+from twins.commands import done, fails
 
 LAW = np.array([0.4, 0.3, 0.2, 0.1])
 
@@ -26,55 +25,55 @@ def file(tmp_path_factory):
     return path
 
 
+def levels(records):
+    """Verdicts of the leading estimates, by their roles."""
+    return {record["role"]: record["verdict_level"] for record in records if record["leads"]}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
-def test_half_the_interval_over_the_value_is_held_against_what_is_asked(file, at_once):
+def test_half_the_interval_over_the_value_is_held_against_the_precision(file, at_once):
     asked = {"baseline": "today", "refute": at_once}
-    (record,) = [
-        r for r in recsim_mnar.estimate_file(file, "target", **asked).records if r["leads"] and r["role"] == "target"
-    ]
+    record = only(recsim_mnar.estimate_file(file, "target", **asked).records, leads=True, role="target")
     reached = (record["high"] - record["low"]) / 2 / record["value"]
     assert 0.02 < reached < 0.25
     assert record["verdict_level"] == "trust"
-    for precision, wanted in ((1.01 * reached, "trust"), (0.99 * reached, "caution")):
-        found = recsim_mnar.estimate_file(file, "target", precision=precision, **asked).records
-        assert {r["verdict_level"] for r in found if r["leads"] and r["role"] == "target"} == {wanted}
-        assert {r["verdict_level"] for r in found if r["leads"] and r["role"] == "difference"} == {"trust"}
+    for precision, level in ((1.01 * reached, "trust"), (0.99 * reached, "caution")):
+        found = levels(recsim_mnar.estimate_file(file, "target", precision=precision, **asked).records)
+        assert (found["target"], found["difference"]) == (level, "trust")
 
 
-def test_precision_is_typed(file, tmp_path, capsys):
-    levels = {}
-    for precision in ("25%", "0.01"):
-        code, _, _ = run(capsys, "estimate", file, "--target", "target", "--precision", precision, "--json",
-                         tmp_path / "e.json")  # fmt: skip
-        assert code == 0
-        levels[precision] = json.loads((tmp_path / "e.json").read_text())[0]["verdict_level"]
-    assert levels == {"25%": "trust", "0.01": "caution"}
-    for wrong in ("0", "1", "3"):
-        assert run(capsys, "estimate", file, "--target", "target", "--precision", wrong)[0] == 2
+@pytest.mark.parametrize(("precision", "level"), [("25%", "trust"), ("0.01", "caution")])
+def test_precision_is_typed(file, tmp_path, capsys, precision, level):
+    words = ("--target", "target", "--precision", precision, "--json", tmp_path / "e.json")
+    done(capsys, "estimate", file, *words)
+    assert read_json(tmp_path / "e.json")[0]["verdict_level"] == level
 
 
-def test_a_least_reward_of_0_is_stated(file, capsys):
+@pytest.mark.parametrize("precision", ["0", "1", "3"])
+def test_a_precision_is_a_share(file, capsys, precision):
+    fails(capsys, "estimate", file, "--target", "target", "--precision", precision)
+
+
+def test_a_least_reward_of_0_is_stated(file, save, capsys):
     """No number that is 0 counts as one that nobody typed."""
-    low = file.parent / "low.csv"
     frame = pd.read_csv(file)
-    frame.assign(reward=frame["reward"] - 1).to_csv(low, index=False)
-    assert run(capsys, "estimate", low, "--target", "target", "--reward-min", "0")[0] == 2
+    path = save(frame.assign(reward=frame["reward"] - 1), "low.csv")
+    fails(capsys, "estimate", path, "--target", "target", "--reward-min", "0")
 
 
 def test_a_difference_that_may_be_0_is_undecided(file, tmp_path, capsys):
-    code, out, _ = run(
-        capsys, "estimate", file, "--target", "target", "--baseline", "today", "--by", "site", "--json",
-        tmp_path / "e.json", "--out", tmp_path / "out",
-    )  # fmt: skip
-    assert code == 0
-    records = json.loads((tmp_path / "e.json").read_text())
-    differs = [r for r in records if r["role"] == "difference" and (r["leads"] or "by" in r)]
-    assert len(differs) == 3
-    for each in differs:
-        assert each["low"] < 0.0 < each["high"]
-        assert each["verdict_level"] == "trust"
-        assert verdict_in_words(each) == "sound, undecided"
+    asked = ("estimate", file, "--target", "target", "--baseline", "today", "--by", "site")
+    out = done(capsys, *asked, "--json", tmp_path / "e.json", "--out", tmp_path / "out")
+    differences = [
+        record
+        for record in read_json(tmp_path / "e.json")
+        if record["role"] == "difference" and (record["leads"] or "by" in record)
+    ]
+    assert len(differences) == 3
+    for record in differences:
+        assert record["low"] < 0.0 < record["high"]
+        assert record["verdict_level"] == "trust"
     assert out.count("sound, undecided") == 3
     assert len(re.findall(r">\s*sound, undecided\s*<", (tmp_path / "out" / "report.html").read_text())) == 4
 

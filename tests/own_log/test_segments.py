@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -15,7 +14,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.estimating import Question, estimate_log
-from twins.commands import run
+from toys import read_json
+from twins.commands import done, run
 from twins.facts import difference, estimate_value
 from twins.findings import codes
 from twins.own_schema import estimate_file
@@ -30,10 +30,11 @@ def table(seed: int = 0) -> pd.DataFrame:
     law, new = (FLOOR + (1 - ITEMS * FLOOR) * rng.dirichlet(np.full(ITEMS, alpha), 4) for alpha in (2.0, 1.0))
     state = rng.integers(0, 4, N)
     item = (rng.random((N, 1)) > law[state].cumsum(axis=1)[:, :-1]).sum(axis=1)
-    country = np.array(["DE", "FR", "IT", "AT", None], object)[np.minimum(user % 17 // 2, 4)]
+    countries = np.array(["DE", "FR", "IT", "AT", None], object)
     frame = pd.DataFrame({"user": user, "item": item, "propensity": law[state, item], "new": new[state, item]})
     frame["clicks"] = (rng.random(N) < np.linspace(0.05, 0.4, ITEMS)[item]).astype(int)
-    frame["country"], frame["device"] = country, rng.choice(["phone", "desk"], N, p=[0.9, 0.1])
+    frame["country"] = countries[np.minimum(user % 17 // 2, 4)]
+    frame["device"] = rng.choice(["phone", "desk"], N, p=[0.9, 0.1])
     frame["category"] = np.where(item < 3, "shoes", "hats")
     frame["opened"] = np.where(frame.clicks == 1, "page", "nothing")
     frame["tag"] = frame.clicks * (rng.random(N) < 0.3)
@@ -44,20 +45,30 @@ def table(seed: int = 0) -> pd.DataFrame:
     return frame
 
 
-def records_of(frame: pd.DataFrame, path, by: str | None = "country", **question):
-    frame.to_csv(path, index=False)
-    return estimate_log(path, Question(["new"], "today", by=by, **question))
+@pytest.fixture
+def frame():
+    return table()
+
+
+@pytest.fixture
+def estimate(tmp_path):
+    """Estimates of a table that is written into a file, with today's policy as baseline."""
+
+    def estimate_table(frame, by="country", **question):
+        frame.to_csv(tmp_path / "log.csv", index=False)
+        return estimate_log(tmp_path / "log.csv", Question(["new"], "today", by=by, **question))
+
+    return estimate_table
 
 
 @pytest.mark.parametrize("estimator", ["ips", "snips"])
-def test_segments_are_what_a_groupby_gives(tmp_path, estimator):
+def test_segments_are_what_a_groupby_gives(frame, estimate, estimator):
     """Values and differences of each segment, rows without a value being one, the largest first."""
-    frame = table()
-    answer = records_of(frame, tmp_path / "log.csv", estimators=[estimator])
-    w = frame.new / frame.propensity
-    by_hand = frame.assign(w=w, x=w * frame.clicks).groupby(frame.country.fillna("-"))
-    sums = by_hand[["w", "x", "clicks"]].sum().assign(n=by_hand.size())
-    sums["new"] = sums.x / (sums.n if estimator == "ips" else sums.w)
+    answer = estimate(frame, estimators=[estimator])
+    weight = frame.new / frame.propensity
+    rows = frame.assign(weight=weight, weighted=weight * frame.clicks, n=1)
+    sums = rows.groupby(frame.country.fillna("-"))[["weight", "weighted", "clicks", "n"]].sum()
+    sums["new"] = sums.weighted / sums[{"ips": "n", "snips": "weight"}[estimator]]
     sums["propensity"] = sums.clicks / sums.n
     sums["new - propensity"] = sums.new - sums.propensity
     for record in answer.segments:
@@ -67,144 +78,146 @@ def test_segments_are_what_a_groupby_gives(tmp_path, estimator):
     order = [record["segment"] for record in answer.segments[::3]]
     assert order == [*sums.drop("-").sort_values("n", ascending=False).index, None]
     assert len(answer.segments) == 3 * len(sums)
-    alone = records_of(frame, tmp_path / "log.csv", by=None, estimators=[estimator], refute=False).records
-    assert [{key: each[key] for key in each if key != "segments"} for each in answer.records] == alone
+    alone = estimate(frame, by=None, estimators=[estimator], refute=False).records
+    assert [{key: record[key] for key in record if key != "segments"} for record in answer.records] == alone
 
 
-@pytest.mark.parametrize("known", [{"full_support": True, "propensity_min": FLOOR}, {}], ids=["stated", "a column"])
-def test_intervals_of_segments_hold_all_at_once(tmp_path, known):
+@pytest.mark.parametrize("stated", [{"full_support": True, "propensity_min": FLOOR}, {}], ids=["stated", "a column"])
+def test_intervals_of_segments_hold_all_at_once(estimate, stated):
     """Each is that of the segment's rows by user, at a level that all of them share."""
     frame = table(1)
-    if not known:
+    if not stated:
         frame["new_unsupported"] = np.random.default_rng(0).uniform(0, 0.02, N)
-    answer = records_of(frame, tmp_path / "log.csv", level=0.9, stated=known)
+    answer = estimate(frame, level=0.9, stated=stated)
     level = 1 - 0.1 / 15
     wide = [record for record in answer.segments if record["method"] != "no interval: few users"]
     assert len(wide) >= 12
     for record in wide:
-        own = frame[frame.country == record["segment"] if record["segment"] else frame.country.isna()]
-        columns = {"cluster": own.user, "level": level, "reward_min": 0.0, "reward_max": 1.0, **known}
-        columns["estimator"] = record["estimator"]
-        none, lost, logged = np.zeros(len(own)), own.get("new_unsupported"), (own.clicks, own.propensity)
+        name = record["segment"]
+        rows = frame[frame.country == name if name else frame.country.isna()]
+        options = {"cluster": rows.user, "level": level, "reward_min": 0.0, "reward_max": 1.0, **stated}
+        options["estimator"] = record["estimator"]
+        logged = (rows.clicks, rows.propensity)
+        nothing = np.zeros(len(rows))
+        unsupported = rows.get("new_unsupported")
         if "baseline" in record:
-            columns |= {"unsupported": lost, "baseline_unsupported": none}
-            found = difference(*logged, own.new, own.propensity, **columns)
+            support = {"unsupported": unsupported, "baseline_unsupported": nothing}
+            expected = difference(*logged, rows.new, rows.propensity, **options, **support)
+        elif record["policy"] == "new":
+            expected = estimate_value(*logged, rows.new, unsupported=unsupported, **options)
         else:
-            lost = lost if record["policy"] == "new" else none
-            found = estimate_value(*logged, own[record["policy"]], unsupported=lost, **columns)
-        assert (record["low"], record["high"]) == pytest.approx((found.low, found.high), abs=1e-12)
-        assert record["verdict_level"] == found.verdict.level
+            expected = estimate_value(*logged, rows.propensity, unsupported=nothing, **options)
+        assert (record["low"], record["high"]) == pytest.approx((expected.low, expected.high), abs=1e-12)
+        assert record["verdict_level"] == expected.verdict.level
         assert (record["intervals"], record["level_of_all"], record["level"]) == (15, 0.9, pytest.approx(level))
 
 
 @pytest.mark.parametrize("by", ["country", "device"])
 @pytest.mark.parametrize("seed", range(3))
-def test_columns_that_were_fixed_before_are_taken(tmp_path, by, seed):
+def test_columns_that_were_fixed_before_are_taken(estimate, by, seed):
     """A country for good, and a device that a user changes."""
-    assert records_of(table(seed), tmp_path / "log.csv", by, stated={"propensity_min": FLOOR}).segments
+    assert estimate(table(seed), by, stated={"propensity_min": FLOOR}).segments
 
 
 @pytest.mark.parametrize(
-    ("by", "why"),
+    ("by", "code"),
     [
-        ("category", "where category is .* have a mean weight of .* depends on what was recommended"),
-        ("leak", "where leak is (shoes|hats) .* depends on what was recommended"),
-        ("opened", "where opened is page all .* rows are rewarded, so the column depends on what came of the"),
-        ("tag", "where tag is 1 all .* rows are rewarded, so"),
-        ("flag", "where flag is 1 none of the .* rows is rewarded, so"),
-        ("mark", "where mark is (page|nothing) .* depends on what was recommended"),
-        ("item", "--by item: it depends on what was recommended"),
-        ("clicks", "--by clicks: it depends on what was recommended"),
-        ("new", "--by new: it depends on what was recommended"),
-        ("user", "it has [0-9,]* values, and at most 100 segments .* ids of users are no segments"),
-        ("hour", "it has 200 values"),
+        *((by, NOT_FIXED) for by in ("category", "leak", "opened", "tag", "flag", "mark", "item", "clicks", "new")),
+        ("user", TOO_MANY),
+        ("hour", TOO_MANY),
     ],
 )
-def test_columns_that_are_no_segments_are_refused_in_a_line(tmp_path, by, why):
-    """What depends on the item shown, on the click, or has too many values; the estimates are those without it."""
-    frame = table()
+def test_columns_that_are_no_segments_are_refused_in_a_line(frame, estimate, by, code):
+    """Columns that depend on the item shown or on the click, or have too many values, cost no estimates."""
     if by == "flag":  # most rows are rewarded
+        frame["flag"] = frame.clicks
         frame["clicks"] = 1 - frame.clicks
-        frame["flag"] = 1 - frame.clicks
-    answer = records_of(frame, tmp_path / "log.csv", by)
+    answer = estimate(frame, by)
     (refused,) = answer.refused
-    assert re.search(why, str(refused))
+    assert (refused.column, refused.code) == (by, code)
     assert "\n" not in str(refused)
-    assert (refused.column, refused.code) == (by, TOO_MANY if by in ("user", "hour") else NOT_FIXED)
     assert answer.segments == []
-    assert answer.records == records_of(frame, tmp_path / "log.csv", None).records
+    assert answer.records == estimate(frame, by=None).records
 
 
-def test_a_column_that_is_not_there_is_a_mistake(tmp_path):
+@pytest.mark.parametrize(
+    ("by", "reason"),
+    [
+        ("leak", "where leak is (shoes|hats) .* depends on what was recommended"),
+        ("tag", "where tag is 1 all .* rows are rewarded, so"),
+    ],
+)
+def test_a_refusal_names_the_segment_that_shows_it(frame, estimate, by, reason):
+    (refused,) = estimate(frame, by).refused
+    assert re.search(reason, str(refused))
+
+
+def test_a_column_that_is_not_there_is_a_mistake(frame, estimate):
     with pytest.raises(UserError, match=r"no column 'contry'; did you mean 'country'\? \(--by\)"):
-        records_of(table(), tmp_path / "log.csv", "contry")
+        estimate(frame, "contry")
 
 
-@pytest.mark.parametrize("by", ["category", "item", "user"])
-def test_a_refused_column_costs_the_segments_and_nothing_else(tmp_path, capsys, by):
+@pytest.mark.parametrize(("by", "code"), [("category", NOT_FIXED), ("item", NOT_FIXED), ("user", TOO_MANY)])
+def test_a_refused_column_costs_the_segments_and_nothing_else(frame, save, tmp_path, capsys, by, code):
     """Status 0 with a line, a code in the JSON; with --require it is not met."""
-    path, found = tmp_path / "log.csv", tmp_path / "a.json"
-    table().to_csv(path, index=False)
-    asked = ("estimate", path, "--target", "new", "--propensity-min", FLOOR, "--by", by, "--quiet", "--json", found)
-    status, out, _ = run(capsys, *asked, "--out", tmp_path / "out")
-    assert status == 0
-    (line,) = [line for line in out.splitlines() if line.startswith("No segments. ")]
-    first, *others = json.loads(found.read_text())
+    path = save(frame)
+    asked = ("estimate", path, "--target", "new", "--propensity-min", FLOOR, "--by", by, "--quiet")
+    asked += ("--json", tmp_path / "a.json")
+    out = done(capsys, *asked, "--out", tmp_path / "out")
+    first, *others = read_json(tmp_path / "a.json")
     (refused,) = first["refused"]
-    assert line == f"No segments. {refused['message']}."
-    assert (refused["by"], refused["code"]) == (by, TOO_MANY if by == "user" else NOT_FIXED)
+    assert (refused["by"], refused["code"]) == (by, code)
+    assert f"No segments. {refused['message']}." in out.splitlines()
     assert not any("refused" in record or "by" in record for record in others)
-    assert json.loads((tmp_path / "out" / "results.json").read_text())["refused"] == first["refused"]
+    assert read_json(tmp_path / "out" / "results.json")["refused"] == first["refused"]
     assert refused["message"].partition(":")[0] in (tmp_path / "out" / "report.html").read_text()
     status, _, error = run(capsys, *asked, "--require", "caution")
     assert status == 3
     assert f"--require caution: {refused['message']}\n" in error
-    (record, *_) = json.loads(found.read_text())
+    (record, *_) = read_json(tmp_path / "a.json")
     assert record["met"] is False
     assert record["reasons"] == [refused | {"contradicted": False}]
 
 
-def test_without_items_the_targets_weights_refuse(tmp_path):
+def test_without_items_the_targets_weights_refuse(frame, estimate):
     """And a line says that they alone could."""
-    frame = table().drop(columns="item")
-    (refused,) = records_of(frame, tmp_path / "log.csv", "category").refused
+    frame = frame.drop(columns="item")
+    (refused,) = estimate(frame, "category").refused
     assert re.search(r"where category is .* the mean weight of new is", str(refused))
-    assert any("only the targets' weights" in line for line in records_of(frame, tmp_path / "log.csv").lines)
+    assert any("only the targets' weights" in line for line in estimate(frame).lines)
 
 
-def test_a_mean_weight_below_1_refuses_where_weights_are_bounded(tmp_path):
+def test_a_mean_weight_below_1_refuses_where_weights_are_bounded(frame, estimate):
     """Here one large segment has the light rows."""
-    frame = table().drop(columns="item")
+    frame = frame.drop(columns="item")
     frame["group"] = np.where(frame.new > 1.2 * frame.propensity, np.arange(N) % 90, -1)
-    (refused,) = records_of(frame, tmp_path / "log.csv", "group", stated={"propensity_min": FLOOR}).refused
+    (refused,) = estimate(frame, "group", stated={"propensity_min": FLOOR}).refused
     assert "where group is -1 the mean weight of new is 0" in str(refused)
 
 
-def test_a_segment_may_lack_support(tmp_path):
-    """Then its mean weight is below 1, which is said of it, and the column was fixed before all the same."""
-    frame = table()
-    few = frame.country == "AT"  # the log shows four items there
-    frame.loc[few, "propensity"] /= frame.first_four
-    frame = frame[~few | (frame.item < 4)]
-    for record in records_of(frame, tmp_path / "log.csv").segments:
-        assert ("support_missing" in codes(record)) == (record["segment"] == "AT" and "new" in record["policy"])
+def test_a_segment_may_lack_support(frame, estimate):
+    """Its mean weight is below 1 then, which a finding says; the column was fixed before all the same."""
+    in_austria = frame.country == "AT"  # the log shows four items there
+    frame.loc[in_austria, "propensity"] /= frame.first_four
+    answer = estimate(frame[~in_austria | (frame.item < 4)])
+    for record in answer.segments:
+        lacks = record["segment"] == "AT" and "new" in record["policy"]
+        assert ("support_missing" in codes(record)) == lacks
 
 
-def test_a_few_users_who_always_click_are_a_segment(tmp_path):
-    """That all their rows are rewarded may be chance."""
-    frame = table()
-    robot = frame.user.value_counts().index[0]
-    frame.loc[frame.user == robot, ["clicks", "country"]] = [1, "robot"]
-    assert (frame.country == "robot").sum() > 20
-    assert "robot" in {record["segment"] for record in records_of(frame, tmp_path / "log.csv").segments}
+def test_a_few_users_who_always_click_are_a_segment(frame, estimate):
+    """It may be chance that all their rows are rewarded."""
+    robot = frame.user == frame.user.value_counts().index[0]
+    assert robot.sum() > 20
+    frame.loc[robot, ["clicks", "country"]] = [1, "robot"]
+    assert "robot" in {record["segment"] for record in estimate(frame).segments}
 
 
-def test_wrong_propensities_are_not_the_columns_fault(tmp_path):
-    """Where the whole log is off, each segment is said to be off, and the column is not refused."""
-    frame = table()
+def test_wrong_propensities_are_not_the_columns_fault(frame, estimate):
+    """Each segment is said to be off where the log is, and the column is not refused."""
     frame["propensity"] *= np.where(frame.item == 0, 0.4, 0.9)
-    answer = records_of(frame, tmp_path / "log.csv")
-    assert {record["verdict_level"] for record in answer.segments if record["policy"] == "new"} == {"do_not_use"}
+    segments = estimate(frame).segments
+    assert {record["verdict_level"] for record in segments if record["policy"] == "new"} == {"do_not_use"}
 
 
 @pytest.mark.parametrize(
@@ -217,73 +230,75 @@ def test_wrong_propensities_are_not_the_columns_fault(tmp_path):
     ],
     ids=["one row", "29 rows", "a stated range", "no range"],
 )
-def test_thin_segments_have_a_verdict_and_no_interval(tmp_path, rows, unit, question, ends):
-    """Of few users: do not use, and of the interval only what rewards allow."""
-    frame = table()
+def test_thin_segments_have_a_verdict_and_no_interval(frame, estimate, rows, unit, question, ends):
+    """Segments of few users are not to be used; their limits are those of the rewards."""
     frame["clicks"] *= unit
     frame.loc[frame.index[:rows], "country"] = "LI"
-    thin = [r for r in records_of(frame, tmp_path / "log.csv", **question).segments if r["segment"] == "LI"]
-    assert [r["n"] for r in thin] == [rows] * 3
-    assert {r["verdict_level"] for r in thin} == {"do_not_use"}
+    thin = [record for record in estimate(frame, **question).segments if record["segment"] == "LI"]
+    assert [record["n"] for record in thin] == [rows] * 3
+    assert {record["verdict_level"] for record in thin} == {"do_not_use"}
     assert "few_users" in codes(thin[0])
-    assert [(r["low"], r["high"]) for r in thin] == ends
+    assert [(record["low"], record["high"]) for record in thin] == ends
 
 
-def test_propensities_are_needed(tmp_path):
+def test_segments_need_propensities(frame, save):
     """Estimated ones say nothing of whether a column was fixed."""
-    frame = table().drop(columns="propensity")
-    frame.to_csv(tmp_path / "log.csv", index=False)
+    path = save(frame.drop(columns="propensity"))
     with pytest.raises(UserError, match="--by: segments need propensities"):
-        estimate_log(tmp_path / "log.csv", Question(["new"], by="country"))
+        estimate_log(path, Question(["new"], by="country"))
 
 
-def test_the_door_of_a_programs_own_names(tmp_path):
-    """Records of segments follow the others; a log of ours knows its items too."""
-    frame = table().rename(columns={"clicks": "reward", "item": "action"})
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    records = estimate_file(tmp_path / "log.csv", ["new"], by="country", estimators=["ips"])
+def test_segments_of_a_log_with_our_names(frame, save):
+    """Records of segments follow the others; the items are known, too."""
+    path = save(frame.rename(columns={"clicks": "reward", "item": "action"}))
+    records = estimate_file(path, ["new"], by="country", estimators=["ips"])
     assert ["by" in record for record in records] == [False] + 5 * [True]
-    assert not any("by" in record for record in estimate_file(tmp_path / "log.csv", ["new"], by="category"))
+    assert not any("by" in record for record in estimate_file(path, ["new"], by="category"))
+
+
+EARNS, LOSES, OPEN = (0.1, 0.2), (-0.2, -0.1), (-0.1, 0.1)
 
 
 @pytest.mark.parametrize(
     ("ends", "verdicts", "line"),
     [
-        ([(0.1, 0.2), (-0.1, 0.1)], ["trust"] * 2,
-         "new earns more than today's policy in a; cannot tell: b"),
-        ([(0.1, 0.2), (-0.2, -0.1)], ["caution", "trust"],
-         "new earns less than today's policy in b; new looks better than today's policy in a"),
-        ([(-0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"], "cannot tell: all 2 segments"),
-        ([(0.1, 0.2), (0.1, 0.3)], ["trust", "do_not_use"],
-         "new earns more than today's policy in a; cannot tell: b"),
+        ([EARNS, OPEN], ["trust", "trust"], "new earns more than today's policy in a; cannot tell: b"),
+        (
+            [EARNS, LOSES],
+            ["caution", "trust"],
+            "new earns less than today's policy in b; new looks better than today's policy in a",
+        ),
+        ([OPEN, EARNS], ["trust", "do_not_use"], "cannot tell: all 2 segments"),
+        ([EARNS, EARNS], ["trust", "do_not_use"], "new earns more than today's policy in a; cannot tell: b"),
     ],
-)  # fmt: skip
+)
 def test_no_segment_is_picked_silently(ends, verdicts, line):
     """Every segment is named in the line, those that lose first."""
+    shared = {"policy": "new - p", "target": "new", "baseline": "p", "today": True, "by": "country"}
     records = [
-        {"policy": "new - p", "target": "new", "baseline": "p", "today": True, "by": "country", "segment": name,
-         "low": low, "high": high, "verdict_level": verdict}
+        shared | {"segment": name, "low": low, "high": high, "verdict_level": verdict}
         for name, (low, high), verdict in zip("ab", ends, verdicts, strict=True)
-    ]  # fmt: skip
+    ]
     assert segment_lines(records) == [f"By country: {line}."]
 
 
-def test_the_command_says_and_requires_segments(tmp_path, capsys):
-    """Table, JSON, page; with --require the verdicts of segments count too."""
+def test_the_command_prints_and_requires_segments(save, tmp_path, capsys):
+    """Table, JSON, page; with --require the verdicts of segments count, too."""
     frame = table(2)
     frame["place"] = np.where(frame.user == frame.user[0], "LI", "CH")
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    asked = ["estimate", tmp_path / "log.csv", "--target", "new", "--propensity-min", FLOOR, "--require", "caution"]
-    assert run(capsys, *asked)[0] == 0
-    status, said, wrong = run(capsys, *asked, "--by", "place", "--out", tmp_path / "out", "--json", tmp_path / "a.json")
+    path = save(frame)
+    asked = ("estimate", path, "--target", "new", "--propensity-min", FLOOR, "--require", "caution")
+    done(capsys, *asked)
+    written = ("--by", "place", "--out", tmp_path / "out", "--json", tmp_path / "a.json")
+    status, out, error = run(capsys, *asked, *written)
     assert status == 3
-    assert wrong.startswith("--require caution: place LI, new, ")
-    assert "By place: 2 segments; all 2 intervals hold at once with 95 %" in said
-    records = json.loads((tmp_path / "a.json").read_text())
-    assert [record.get("segment") for record in records if "by" in record] == ["CH", "LI"]
+    assert error.startswith("--require caution: place LI, new, ")
+    assert "By place: 2 segments; all 2 intervals hold at once with 95 %" in out
+    records = read_json(tmp_path / "a.json")
+    assert [record["segment"] for record in records if "by" in record] == ["CH", "LI"]
     assert "By place: 2 segments" in (tmp_path / "out" / "report.html").read_text()
-    compared = run(capsys, *asked, "--by", "place", "--baseline", "today")[1]
-    assert sum(line.startswith("│ CH") for line in compared.splitlines()) == 1
+    _, out, _ = run(capsys, *asked, "--by", "place", "--baseline", "today")
+    assert sum(line.startswith("│ CH") for line in out.splitlines()) == 1
 
 
 def test_segments_of_few_users_are_not_refused_by_chance():

@@ -66,23 +66,27 @@ def test_what_is_neither_a_path_nor_a_table_is_refused():
         estimate_file([1, 2, 3], "new")
 
 
-def test_interactions_in_memory_are_those_of_their_file(tmp_path):
+def test_interactions_in_memory_are_those_of_their_file(save):
     rows = frame()[["user", "item"]]
-    rows.to_csv(tmp_path / "views.csv", index=False)
-    in_file, in_memory = read_interactions(tmp_path / "views.csv"), read_interactions(rows)
+    path = save(rows, "views.csv")
+    in_file = read_interactions(path)
+    in_memory = read_interactions(rows)
     assert [*in_memory.item_ids] == [*in_file.item_ids]
-    found = [compare_interactions(data, {"popularity": agent("popularity")}).records for data in (in_file, in_memory)]
-    assert [r.value for r in found[0]] == [r.value for r in found[1]]
+
+    def values(data):
+        return [record.value for record in compare_interactions(data, {"popularity": agent("popularity")}).records]
+
+    assert values(in_memory) == values(in_file)
 
 
-def test_a_partitioned_folder_is_one_table(tmp_path):
-    """As Hive, Spark and pyarrow write it: year=.../month=.../part-0.parquet."""
+def test_a_partitioned_folder_is_one_table(save, tmp_path):
+    """The folders are those of Hive, Spark and pyarrow: year=.../month=.../part-0.parquet."""
     rows = frame()
-    rows.to_csv(tmp_path / "log.csv", index=False)
+    path = save(rows)
     for part in range(4):
         folder = tmp_path / "hive" / "year=2026" / f"month={part}"
         folder.mkdir(parents=True)
         rows[part * 100 : (part + 1) * 100].to_parquet(folder / "part-0.parquet", index=False)
-    found = estimate_file(tmp_path / "hive", "new", baseline="today")
-    assert found.records == estimate_file(tmp_path / "log.csv", "new", baseline="today").records
-    assert any("year, month" in line for line in found.found.lines)
+    answer = estimate_file(tmp_path / "hive", "new", baseline="today")
+    assert answer.records == estimate_file(path, "new", baseline="today").records
+    assert any("year, month" in line for line in answer.found.lines)

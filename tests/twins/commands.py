@@ -36,3 +36,13 @@ def done(capsys, *arguments) -> str:
     status, out, err = run(capsys, *arguments)
     assert status == 0, err
     return out
+
+
+def fails(capsys, *arguments) -> str:
+    """The one line with an error of a command that must fail with status 2."""
+    status, _, err = run(capsys, *arguments)
+    assert status == 2
+    *remarks, error = err.splitlines()
+    assert error.startswith("error: ")
+    assert not any(line.startswith(("error: ", "Traceback")) for line in remarks)
+    return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recsim_mnar.estimators.verdict import Finding
+from recsim_mnar.own_log.doctor_commands import commands_for
 
 
 def findings(judged):
@@ -26,3 +27,13 @@ def finding(judged, code):
     """The one finding of a code."""
     (found,) = (each for each in findings(judged) if each.code == code)
     return found
+
+
+def advice_of(examination):
+    """The judgement of doctor on each command for a file, by the command's name."""
+    return {fit.command: fit for fit in commands_for(examination)}
+
+
+def fitting_lines(examination):
+    """The lines that fit a file, by their commands."""
+    return {name: fit.line for name, fit in advice_of(examination).items() if fit.fits}
