@@ -142,18 +142,22 @@ def test_the_bytes_of_a_file_do_not_depend_on_the_blocks(form, tmp_path, monkeyp
 def test_a_flipped_bit_of_a_page_is_named_in_a_line(tmp_path):
     path = tmp_path / "x.parquet"
     read_back(rows(5000, 4), path)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     group = pq.read_metadata(path).row_group(0)
     rng = np.random.default_rng(0)
     for column in range(group.num_columns):
         chunk = group.column(column)
         first = chunk.dictionary_page_offset or chunk.data_page_offset
         place = first + chunk.total_compressed_size - int(rng.integers(1, 10))  # behind the page's header
-        damaged = bytearray(whole)
+        damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"x\.parquet is not a readable Parquet file: [^\n]*CRC checksum[^\n]*$"):
+        words = r"x\.parquet is not a readable Parquet file: [^\n]*CRC checksum[^\n]*$"
+        with pytest.raises(UserError, match=words):
             Log.read(path)
+        if chunk.path_in_schema == "propensity":
+            with pytest.raises(UserError, match=words):
+                estimate_file(path, ["propensity"])
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])
