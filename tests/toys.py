@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -24,6 +26,12 @@ def refused(words: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
     with pytest.raises(UserError, match=words) as caught:
         yield caught
     assert "\n" not in str(caught.value)
+
+
+def program(*arguments, **how):
+    """Run the command line in a process of its own."""
+    command = [sys.executable, "-m", "recsim_mnar", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
 def untrained(spec, n_items):
@@ -113,8 +121,9 @@ class Stubbed(Policy):
         raise NotImplementedError
 
     def scores(self, users):
-        each = ((user, self.n_items, self.seen[user]) if self.learner.views else (user, self.n_items) for user in users)
-        return np.array([self.learner.score(*one) for one in each])
+        if self.learner.views:
+            return np.array([self.learner.score(user, self.n_items, self.seen[user]) for user in users])
+        return np.array([self.learner.score(user, self.n_items) for user in users])
 
 
 def drawn_rows(rng, of_user, law, clicked, **policies):
