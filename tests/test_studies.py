@@ -42,15 +42,6 @@ def study():
     return tiny()
 
 
-def test_a_study_is_one_tidy_table(study):
-    frame = study.frame()
-    assert len(frame) == len(study.rows()) == sum(len(r["records"]) for r in study.results)
-    fields = {"preset", "catalogue", "seed", "world", "protocol", "agent", "metric", "value", "low", "high", "truth"}
-    fields |= {"picked", "cost", "abstained", "reason", "seconds"}
-    assert fields <= set(frame.columns)
-    assert frame[frame["protocol"] == "truth"].groupby("agent")["value"].nunique().eq(3).all()  # three catalogues
-
-
 OUTCOMES = ("best", "indistinguishable", "costs")
 
 
@@ -297,6 +288,7 @@ def test_a_study_to_take_up_has_a_folder(capsys):
         ("[[worlds]]\nworlds='sessions'", "unknown key 'worlds'"),
         ("[[worlds]]\nworld='session'", "did you mean 'sessions'"),
         ("agents='svd'\n[[worlds]]\nworld='sessions'", "agents must be a list"),
+        ("[[worlds]]\nworld='sessions'\nagents='svd'", "agents must be a list"),
         ("catalogues='3'\n[[worlds]]\nworld='sessions'", "at least one catalogue, got '3'"),
         ("[factors]\nclipp=[1, 2]\n[[worlds]]\nworld='sessions'", "did you mean 'clip'"),
         ("[factors]\nclip=[]\n[[worlds]]\nworld='sessions'", "factor clip has no level"),
