@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
 
 import toys
@@ -57,7 +58,7 @@ def test_factors_are_crossed_and_are_columns_of_one_table(study):
     truth = frame[(frame["protocol"] == "truth") & (frame["metric"] == "ctr")].set_index([*CELL, "agent"])["value"]
     cost = 1.0 - truth / truth.groupby(CELL).transform("max")
     expected = cost.reindex(pd.MultiIndex.from_frame(judged[[*CELL, "agent"]]))
-    np.testing.assert_allclose(judged["cost"].astype(float), expected, atol=1e-12)
+    assert_allclose(judged["cost"].astype(float), expected, atol=1e-12)
 
 
 class SeedsOfLabels(Design):
@@ -285,7 +286,7 @@ def test_an_interval_stays_within_its_bounds():
 
 def test_holms_adjustment_is_the_textbooks():
     adjusted = holm(np.array([0.01, 0.04, 0.03, math.nan]))
-    np.testing.assert_allclose(adjusted, [0.03, 0.06, 0.06, math.nan])
+    assert_allclose(adjusted, [0.03, 0.06, 0.06, math.nan])
 
 
 def test_protocols_and_levels_are_compared_catalogue_by_catalogue(study):
@@ -340,10 +341,10 @@ def test_means_and_differences_are_grouped_by_several_factors(study):
     costs = frame.groupby([*by, "metric", "catalogue"])["cost"].mean()
     expected = costs.groupby([*by, "metric"]).mean().unstack()["clipped_ips"]
     means = study.means(by, protocols=["hr@1", "clipped_ips"]).set_index([*by, "title"])["mean"].unstack()
-    np.testing.assert_allclose(means.loc[expected.index, "clipped IPS"], expected, atol=1e-12)
+    assert_allclose(means.loc[expected.index, "clipped IPS"], expected, atol=1e-12)
     change = expected.unstack()[15.0] - expected.unstack()[2.0]
     step = study.compare_levels("clip", "off_policy", by="logging").set_index("logging")["difference"]
-    np.testing.assert_allclose(step[change.index], change, atol=1e-12)
+    assert_allclose(step[change.index], change, atol=1e-12)
     both = study.compare_levels(["clip", "logging"], "off_policy")
     assert both[["clip", "logging"]].to_numpy().tolist() == [["15.0 - 2.0", "random - user-popularity"]]
     assert both["difference"].item() == pytest.approx(change["random"] - change["user-popularity"], abs=1e-12)
