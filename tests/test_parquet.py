@@ -105,10 +105,10 @@ def test_numbers_of_every_kind_come_back_bit_for_bit(tmp_path):
     log = rows(n, 1, **odd, word=np.resize(["a", "bc"], n))
     table = read_back(log, tmp_path / "x.parquet")
     for name, values in odd.items():
-        found = table[name].to_numpy()
+        column = table[name].to_numpy()
         assert table[name].null_count == 0
-        assert found.dtype == values.dtype
-        assert found.tobytes() == values.tobytes(), name
+        assert column.dtype == values.dtype
+        assert column.tobytes() == values.tobytes(), name
     assert table["word"].to_pylist() == log["word"].tolist()
 
 
@@ -125,8 +125,8 @@ def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_
     monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(300, 2)
     same(Log.from_arrow(read_back(log, tmp_path / "x.parquet", 10, 150)), log)
-    found = pq.read_metadata(tmp_path / "x.parquet")
-    assert [found.row_group(k).num_rows for k in range(found.num_row_groups)] == [10, 64, 64, 12, 64, 64, 22]
+    metadata = pq.read_metadata(tmp_path / "x.parquet")
+    assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [10, 64, 64, 12, 64, 64, 22]
 
 
 @pytest.mark.parametrize("form", FORMS)

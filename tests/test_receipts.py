@@ -362,7 +362,7 @@ def test_columns_of_tables_are_a_line(tmp_path):
 
 
 def test_a_folder_that_was_not_finished_is_no_whole_one(log, tmp_path):
-    """What lies there may be all right, and is not all."""
+    """Its files may be right, and are not all."""
     folder = tmp_path / "unfinished"
     shutil.copytree(log, folder / "log")
     Index().write(folder, UNFINISHED)

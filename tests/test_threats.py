@@ -1,4 +1,4 @@
-"""What a folder, the current folder and a learner may do to who runs a command: the lines of docs/threats.md."""
+"""The lines of docs/threats.md: a folder, the current folder and a learner cannot harm who runs a command."""
 
 import ast
 import contextlib
@@ -507,7 +507,7 @@ def test_a_stored_agent_imports_no_module_of_its_readers(tmp_path, monkeypatch):
 
 
 def test_a_world_file_runs_the_module_that_it_names(tmp_path, monkeypatch):
-    """As a world's name does that is typed: a world file is to be read before it is used."""
+    """It does as a name of a world that is typed: a world file is to be read before it is used."""
     monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
     (tmp_path / "named_by_a_file.py").write_text("X = 1\n")
     (tmp_path / "world.toml").write_text('world = "named_by_a_file:World"\n[params]\n')
