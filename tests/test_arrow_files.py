@@ -17,60 +17,63 @@ from twins.own_schema import estimate_file
 from twins.policies import Uniform
 
 
-def test_resume_makes_what_is_missing_in_its_format(tmp_path):
-    run = tmp_path / "run", SessionsWorld(SessionsParams(n_items=30, n_flips=9)), Uniform(30), 9000, 5
-    simulate_to(*run, form="arrow")
-    lost = tmp_path / "run" / "log" / "part-00001.arrow"
-    whole = lost.read_bytes()
-    lost.unlink()
-    assert simulate_to(*run, form="arrow", resume=True).n_kept == 1
-    assert lost.read_bytes() == whole
+def test_a_run_keeps_its_format(tmp_path):
+    world = SessionsWorld(SessionsParams(n_items=30, n_flips=9))
+    simulate_to(tmp_path / "run", world, Uniform(30), 50, 5, form="arrow")
     with pytest.raises(UserError, match="differs in format"):
-        simulate_to(*run, resume=True)
+        simulate_to(tmp_path / "run", world, Uniform(30), 50, 5, resume=True)
     with pytest.raises(UserError, match="format 'csv'"):
-        simulate_to(tmp_path / "other", *run[1:], form="csv")
+        simulate_to(tmp_path / "other", world, Uniform(30), 50, 5, form="csv")
 
 
 def test_commands_read_and_write_it(tmp_path):
-    found = []
+    """The same estimates as from Parquet."""
+    answers = []
     for form in ("parquet", "arrow"):
+        simulate = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50)
         log, train, file = tmp_path / f"log-{form}", tmp_path / f"train-{form}", tmp_path / f"replayed.{form}"
         for seed, folder in enumerate((log, train)):
-            asked = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 50,
-                "--seed", seed, "--format", form, "--out", folder)  # fmt: skip
-            assert status_of(*asked) == 0
+            assert status_of(*simulate, "--seed", seed, "--format", form, "--out", folder) == 0
         assert status_of("replay", log, "--policy", "popularity,random", "--train", train, "--out", file) == 0
-        answer = "--json", tmp_path / f"{form}.json"
-        assert status_of("estimate", file, "--target", "popularity", "--baseline", "random", *answer) == 0
-        found.append(json.loads((tmp_path / f"{form}.json").read_text()))
-    for records in found:
-        records[0].pop("input")  # its name and bytes
-    assert found[0] == found[1]
-    assert found[0][0]["n"] > 1000
+        answer = tmp_path / f"{form}.json"
+        target = ("--target", "popularity", "--baseline", "random")
+        assert status_of("estimate", file, *target, "--json", answer) == 0
+        answers.append(json.loads(answer.read_text()))
+        answers[-1][0].pop("input")  # its name and bytes
+    assert answers[0] == answers[1]
+    assert answers[0][0]["n"] > 1000
 
 
 def test_what_lies_under_a_null_is_not_read(tmp_path):
     n = 2000
     rng = np.random.default_rng(0)
-    user, bandit = np.sort(rng.integers(0, 50, n)), rng.random(n) < 0.7
-    columns = {"reward": rng.random(n), "propensity": rng.random(n), "target": rng.random(n)}
-    null = {name: rng.random(n) < (0.2 if name == "target" else 0.0) for name in columns}
+    user = np.sort(rng.integers(0, 50, n))
+    bandit = rng.random(n) < 0.7
+    reward, propensity, target = rng.random((3, n))
+    unknown = rng.random(n) < 0.2
+    event = pa.array(np.where(bandit, "bandit", "organic")).dictionary_encode()
     table = pa.table(
         {
             "user": user,
-            "event": pa.array(np.where(bandit, "bandit", "organic")).dictionary_encode(),
-            **{name: pa.array(values, mask=null[name] | ~bandit) for name, values in columns.items()},
+            "event": event,
+            "reward": pa.array(reward, mask=~bandit),
+            "propensity": pa.array(propensity, mask=~bandit),
+            "target": pa.array(target, mask=unknown | ~bandit),
         }
     )
-    with pa.OSFile(str(tmp_path / "x.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table, max_chunksize=700)
-    rows = TableFile.open(tmp_path / "x.arrow").read(dict.fromkeys(("reward", "target"), "number") | {"user": "id"})
+    write_arrow(tmp_path / "x.arrow", table, max_chunksize=700)
+    rows = TableFile.open(tmp_path / "x.arrow").read({"reward": "number", "target": "number", "user": "id"})
     log = rows.kept(bandit)
-    np.testing.assert_array_equal(log.numbers("reward"), columns["reward"][bandit])
-    np.testing.assert_array_equal(log.numbers("target"), np.where(null["target"], np.nan, columns["target"])[bandit])
+    np.testing.assert_array_equal(log.numbers("reward"), reward[bandit])
+    np.testing.assert_array_equal(log.numbers("target"), np.where(unknown, np.nan, target)[bandit])
     np.testing.assert_array_equal(Numbering().codes(log, "user"), user[bandit])
     with pytest.raises(UserError, match="'target' is missing in"):
         estimate_file(tmp_path / "x.arrow", ["target"])
+
+
+def write_arrow(path, table, **how):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table, **how)
 
 
 def test_codes_beyond_their_words_are_named(tmp_path):
@@ -78,8 +81,7 @@ def test_codes_beyond_their_words_are_named(tmp_path):
     event = pa.DictionaryArray.from_buffers(pa.dictionary(pa.int8(), pa.string()), 2, codes.buffers(), words)
     columns = {"event": event, "reward": pa.array([0.0, 1.0]), "propensity": pa.array([0.5, 0.5])}
     table = pa.table(columns)
-    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
+    write_arrow(tmp_path / "a.arrow", table)
     with pytest.raises(UserError, match=r"a\.arrow is not a readable Arrow file"):
         read_table(tmp_path / "a.arrow")
     assert verify(tmp_path / "a.arrow").faults

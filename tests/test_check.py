@@ -148,12 +148,12 @@ def test_the_command_says_in_sentences_what_is_broken(capsys, name, status, word
 
 
 def test_one_cause_is_one_finding():
-    """What act() states is not what propensity_of() says, after long histories as before them, and in runs."""
+    """act() and propensity_of() disagree after long histories as before them, and in runs."""
     assert [breach.rule for breach in check_named("own_things:Wrong").breaches] == ["propensities_agree"]
 
 
 def test_rules_that_were_not_looked_at_are_not_called_kept(capsys):
-    """Of a world that cannot be made one rule is broken, and of the others nothing is known."""
+    """A world that cannot be made breaks one rule, and nothing is known of the others."""
     _, output = printed_by_check(capsys, "own_things:Unmade")
     assert "breaks 1 of 16 rules; without door" in output
     (breach,) = check_named("own_things:Unmade").breaches
@@ -173,9 +173,9 @@ def test_rules_that_were_not_looked_at_are_not_called_kept(capsys):
     ],
 )
 def test_estimators(name, rule):
-    found = {finding.rule: finding for finding in check_estimator(f"own_things:{name}")}
-    assert rule in found
-    assert found[rule].fix
+    breaches = {breach.rule: breach for breach in check_estimator(f"own_things:{name}")}
+    assert rule in breaches
+    assert breaches[rule].fix
 
 
 @pytest.mark.parametrize("name", ["ips", "clipped_ips", "snips", "beta_ips", "own_things:weighted"])
@@ -196,7 +196,7 @@ def test_an_interval_that_makes_nothing_up_is_found(monkeypatch):
         return dataclasses.replace(found, low=found.value, high=found.value)
 
     monkeypatch.setattr("recsim_mnar.testing.estimators.estimate_value", narrow)
-    found = {finding.rule: finding.why for finding in check_estimator("sg_ips")}
+    found = {breach.rule: breach.why for breach in check_estimator("sg_ips")}
     assert "does not hold the true value 0.225" in found["as_estimate"]
 
 
@@ -278,8 +278,8 @@ def test_protocols_that_are_sound(kind):
     ],
 )
 def test_protocols_that_are_not(kind, rule, words):
-    found = {finding.rule: finding for finding in check_protocol(kind)}
-    assert words in found[rule].why
+    breaches = {breach.rule: breach for breach in check_protocol(kind)}
+    assert words in breaches[rule].why
 
 
 def test_environments_by_their_ids(capsys, monkeypatch):

@@ -14,12 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from recsim_mnar import cli, cluster
+from recsim_mnar import cluster
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation.executor import run_in_order
 from toys import bytes_of
-from twins.commands import status_of
+from twins.commands import run, status_of
 
 WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
 AGENT = """import numpy as np
@@ -35,15 +35,23 @@ has_dask = pytest.mark.skipif(
 )
 
 
-def error_of(capsys, *arguments):
-    with pytest.raises(SystemExit) as left:
-        cli.main([str(each) for each in arguments])
-    assert left.value.code == 2
-    (line,) = [each for each in capsys.readouterr().err.splitlines() if each.startswith("error: ")]
-    return line
+@pytest.fixture
+def refusal(capsys, tmp_path):
+    """Return the error of a simulation with these options, which must leave nothing."""
+
+    def refusal(*options):
+        out = tmp_path / "out"
+        simulate = ("simulate", *WORLD, "--policy", "random", "--users", 9, "--out", out)
+        status, _, err = run(capsys, *simulate, *options)
+        assert status == 2
+        assert not out.exists()
+        (line,) = [line for line in err.splitlines() if line.startswith("error: ")]
+        return line
+
+    return refusal
 
 
-def run(*arguments):
+def succeed(*arguments):
     assert status_of(*arguments) == 0
 
 
@@ -75,21 +83,18 @@ def mine(tmp_path, monkeypatch):
     ],
 )
 def test_a_plain_address_off_this_host_is_warned_of(address, plain):
-    line = cluster.check_address(address)
-    assert (line is not None) == plain
+    warning = cluster.check_address(address)
+    assert (warning is not None) == plain
     if plain:
-        assert "tls://" in line
-        assert "\n" not in line
+        assert "tls://" in warning
+        assert "\n" not in warning
 
 
 @pytest.mark.parametrize(
     "address", ["127.0.0.1:8786", "tcp://a", "tcp://a:0", "tcp://a:70000", "http://a:1", "tcp://:1"]
 )
-def test_what_is_no_address_is_refused_before_any_work(capsys, tmp_path, address):
-    line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler", address,
-                    "--out", tmp_path / "out")  # fmt: skip
-    assert "tcp://HOST:PORT" in line
-    assert not (tmp_path / "out").exists()
+def test_what_is_no_address_is_refused_before_any_work(refusal, address):
+    assert "tcp://HOST:PORT" in refusal("--scheduler", address)
 
 
 @pytest.mark.parametrize(
@@ -102,37 +107,29 @@ def test_a_password_in_an_address_is_not_shown(address):
     assert "secret" not in str(refused.value)
 
 
-def test_workers_here_and_elsewhere_are_too_many(capsys, tmp_path):
-    where = ("--scheduler", "tcp://127.0.0.1:1", "--workers", 2, "--out", tmp_path / "out")
-    assert "one of the two" in error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, *where)
+def test_workers_here_and_elsewhere_are_too_many(refusal):
+    assert "one of the two" in refusal("--scheduler", "tcp://127.0.0.1:1", "--workers", 2)
 
 
 @has_dask
-def test_without_the_extra_a_line_says_what_to_install(capsys, tmp_path, monkeypatch):
+def test_without_the_extra_a_line_says_what_to_install(refusal, monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler", "tcp://127.0.0.1:1",
-                    "--out", tmp_path / "out")  # fmt: skip
+    line = refusal("--scheduler", "tcp://127.0.0.1:1")
     assert line.endswith("needs distributed, which is not installed: pip install 'recsim-mnar[cluster]'")
-    assert not (tmp_path / "out").exists()
 
 
 @has_dask
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # Dask's own, as it closes
 class TestInThisProcess:
     @pytest.mark.slow  # ten seconds of waiting
-    def test_nobody_answers(self, capsys, tmp_path, monkeypatch):
+    def test_nobody_answers(self, refusal, monkeypatch):
         monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 0.5)
-        line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
-                        "tcp://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
-        assert "no connection" in line
-        assert not (tmp_path / "out").exists()
+        assert "no connection" in refusal("--scheduler", "tcp://127.0.0.1:9")
 
-    def test_no_certificates(self, capsys, tmp_path):
-        line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
-                        "tls://127.0.0.1:9", "--out", tmp_path / "out")  # fmt: skip
-        assert "no connection" in line
+    def test_no_certificates(self, refusal):
+        assert "no connection" in refusal("--scheduler", "tls://127.0.0.1:9")
 
-    def test_another_program_answers(self, capsys, tmp_path, monkeypatch):
+    def test_another_program_answers(self, refusal, monkeypatch):
         monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 1.0)
         began = time.monotonic()
 
@@ -145,30 +142,24 @@ class TestInThisProcess:
         left = threading.Event()
         with socket.create_server(("127.0.0.1", 0)) as server:
             threading.Thread(target=answer, daemon=True).start()
-            line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
-                            f"tcp://127.0.0.1:{server.getsockname()[1]}", "--out", tmp_path / "out")  # fmt: skip
+            line = refusal("--scheduler", f"tcp://127.0.0.1:{server.getsockname()[1]}")
             left.set()
         assert "no connection" in line
         assert time.monotonic() - began < 15
-        assert not (tmp_path / "out").exists()
 
     def test_an_executor_of_a_client_does_as_any_other(self):
         from distributed import LocalCluster
 
-        quiet = {"dashboard_address": "127.0.0.1:0", "silence_logs": "CRITICAL"}
-        with (
-            LocalCluster(
-                n_workers=2, threads_per_worker=3, processes=False, protocol="tcp", host="127.0.0.1", **quiet
-            ) as local,
-            cluster.cluster(local.scheduler_address) as executor,
-        ):
-            assert (executor.n_workers(), shards.executor_size(executor)) == (2, 6)
+        where = {"protocol": "tcp", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0"}
+        local = LocalCluster(n_workers=2, threads_per_worker=3, processes=False, silence_logs="CRITICAL", **where)
+        with local, cluster.cluster(local.scheduler_address) as executor:
+            assert executor.n_workers() == 2
+            assert shards.executor_size(executor) == 6
             job = shards.carrying(pow, 2)
-            found = list(run_in_order((functools.partial(job, k) for k in range(30)), executor))
-        assert found == [2**k for k in range(30)]
+            powers = list(run_in_order((functools.partial(job, k) for k in range(30)), executor))
+        assert powers == [2**k for k in range(30)]
 
     def test_what_jobs_share_is_sent_once(self):
-        """Whatever their number."""
         sent = []
 
         class Client:
@@ -269,21 +260,21 @@ class TestInProcessesOfTheirOwn:
     SIMULATE = ("simulate", *WORLD, "--train-users", 40, "--users", 1500, "--seed", 3, "--truth", "--quiet")
 
     def same(self, place, address, *words):
-        run(*words, "--workers", 1, "--out", place / "here")
-        run(*words, "--scheduler", address, "--out", place / "there")
+        succeed(*words, "--workers", 1, "--out", place / "here")
+        succeed(*words, "--scheduler", address, "--out", place / "there")
         here, there = bytes_of(place / "here"), bytes_of(place / "there")
         assert {name for name in {*here, *there} if here.get(name) != there.get(name)} <= {"timings.json"}
 
     def test_a_log_a_replay_and_its_estimates(self, workers, tmp_path):
         self.same(tmp_path, workers, *self.SIMULATE, "--policy", "item-knn+epsilon=0.1")
-        run(*self.SIMULATE, "--policy", "random", "--seed", 4, "--out", tmp_path / "others")
+        succeed(*self.SIMULATE, "--policy", "random", "--seed", 4, "--out", tmp_path / "others")
         (tmp_path / "r").mkdir()
         replay = ("replay", tmp_path / "here", "--policy", "svd", "--train", tmp_path / "others", "--quiet")
         self.same(tmp_path / "r", workers, *replay)
         files = []
         for who in ((), ("--scheduler", workers)):
             files.append(tmp_path / f"{len(who)}.json")
-            run("estimate", tmp_path / "r" / "here", "--target", "svd", "--json", files[-1], *who)
+            succeed("estimate", tmp_path / "r" / "here", "--target", "svd", "--json", files[-1], *who)
         assert files[0].read_bytes() == files[1].read_bytes()
 
     def test_an_agent_of_ones_own_and_an_edit_of_it(self, workers, mine):
@@ -323,20 +314,18 @@ class TestInProcessesOfTheirOwn:
         self.same(mine, workers, *study)
 
     @pytest.mark.parametrize(
-        ("code", "said"),
+        ("code", "words"),
         [(VERSION, "differs: numpy 1.0, here "), (LOADING, "library.so: not found")],
         ids=["another version", "a broken import"],
     )
-    def test_a_worker_that_differs_is_refused(self, faulty, capsys, tmp_path, code, said):
+    def test_a_worker_that_differs_is_refused(self, faulty, refusal, code, words):
         """Next to a good one, and before any work."""
         faulty.worker()
         faulty.worker(code)
         faulty.wait(2)
-        words = (*self.SIMULATE[:-1], "--policy", "random", "--scheduler", faulty.address, "--out", tmp_path / "out")
-        line = error_of(capsys, *words)
+        line = refusal("--scheduler", faulty.address)
         assert line.startswith("error: worker tcp://127.0.0.1:")
-        assert said in line
-        assert not (tmp_path / "out").exists()
+        assert words in line
 
     def test_one_that_joins_a_run_and_differs_ends_it(self, faulty):
         faulty.worker()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
@@ -97,9 +98,10 @@ def test_the_size_is_what_the_executor_says():
     like_dask = Pickling()
     like_dask._client = Client()
     with ThreadPoolExecutor(5) as threads:
-        assert [executor_size(each) for each in (threads, Pickling(7), like_dask)] == [5, 7, 7]
-    unknown = Pickling(None)
-    assert executor_size(unknown) >= 1
+        assert executor_size(threads) == 5
+    assert executor_size(Pickling(7)) == 7
+    assert executor_size(like_dask) == 7
+    assert executor_size(Pickling(None)) >= 1  # one that does not say
 
 
 @pytest.mark.usefixtures("empty_process")
@@ -115,7 +117,7 @@ def test_other_bytes_are_never_unpickled():
 @pytest.mark.usefixtures("empty_process")
 def test_the_file_goes_with_what_was_carried():
     carried = Carried(np.arange(3))
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(carried)).value, np.arange(3))
+    assert_array_equal(pickle.loads(pickle.dumps(carried)).value, np.arange(3))
     path = Path(carried._sent[0])
     assert path.stat().st_mode & 0o077 == 0 or path.parent.stat().st_mode & 0o077 == 0
     del carried
@@ -134,14 +136,14 @@ def test_a_job_of_a_long_log_carries_its_own_rows_alone(made):
     world, log, policy = made
     executor = Pickling()
     probability = replay(log, policy, executor=executor)
-    np.testing.assert_array_equal(probability, replay(log, policy))
+    assert_array_equal(probability, replay(log, policy))
     rows = np.bincount(log["user"]) @ (np.arange(3000)[:, None] // shards.SHARD_USERS == np.arange(3))
-    needed = 8 + 1 + 4 + 4 + 8 + 8
-    assert np.all(np.array(executor.bytes) < needed * rows + 2000)
+    bytes_of_row = 8 + 1 + 4 + 4 + 8 + 8
+    assert np.all(np.array(executor.bytes) < bytes_of_row * rows + 2000)
     executor = Pickling()
-    found = value_on_log(world, log, {"knn": policy}, 5, executor=executor)
-    assert found == value_on_log(world, log, {"knn": policy}, 5)
-    assert np.all(np.array(executor.bytes) < needed * rows + 2000)
+    value = value_on_log(world, log, {"knn": policy}, 5, executor=executor)
+    assert value == value_on_log(world, log, {"knn": policy}, 5)
+    assert np.all(np.array(executor.bytes) < bytes_of_row * rows + 2000)
 
 
 @pytest.mark.slow
@@ -149,4 +151,4 @@ def test_two_processes_do_the_same(made):
     world, log, policy = made
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         assert simulate(world, Uniform(30), 3000, 5, executor=executor).digest() == log.digest()
-        np.testing.assert_array_equal(replay(log, policy, executor=executor), replay(log, policy))
+        assert_array_equal(replay(log, policy, executor=executor), replay(log, policy))

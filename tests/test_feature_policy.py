@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.export import decisions, distributions
@@ -62,27 +63,25 @@ def world():
 def test_it_sees_what_is_exported(world, observation):
     """The matrix that a model is trained on is the one that it is shown when it acts, by the environments' string."""
     log = simulate(world, registry.uniform_policy(P), n_users=80, seed=1)
-    made = decisions(log, P, context=observation)
-    seen = {}
+    exported = decisions(log, P, context=observation).context
+    seen = []
 
-    class Spy(FeaturePolicy):
-        def distribution(self, x):
-            for row in x:
-                seen[row.tobytes()] = True
-            return np.full((len(x), P), 1.0 / P)
+    def distribution(x):
+        seen.extend(row.tobytes() for row in x)
+        return np.full((len(x), P), 1.0 / P)
 
-    replay(log, Spy(P, observation=observation))
-    assert {row.tobytes() for row in made.context} <= set(seen)
+    replay(log, FeaturePolicy(P, observation, distribution=distribution))
+    assert {row.tobytes() for row in exported} <= set(seen)
 
 
 def test_it_is_the_log_and_its_replay(world):
     log = simulate(world, Half(P), n_users=300, seed=2)
     shown = log.is_bandit
-    np.testing.assert_array_equal(replay(log, Half(P))[shown], log["propensity"][shown])
+    assert_array_equal(replay(log, Half(P))[shown], log["propensity"][shown])
     made = decisions(log, P)
     by_hand = Half(P).distribution(made.context.astype(np.float64))[np.arange(len(made)), made.action]
-    np.testing.assert_allclose(made.propensity, by_hand, rtol=1e-6)
-    np.testing.assert_allclose(distributions(log, Half(P))[np.arange(len(made)), made.action], made.propensity)
+    assert_allclose(made.propensity, by_hand, rtol=1e-6)
+    assert_allclose(distributions(log, Half(P))[np.arange(len(made)), made.action], made.propensity)
 
 
 def test_scores_of_features_and_of_users():
@@ -95,7 +94,7 @@ def test_scores_of_features_and_of_users():
     assert policy.scores(users).tolist() == [[0, 2, 0, 1]]
     assert policy.probabilities(users).tolist() == [[0, 1, 0, 0]]
     soft = EpsilonMixture(policy, 0.4).probabilities(users)
-    np.testing.assert_allclose(soft, [[0.1, 0.7, 0.1, 0.1]])
+    assert_allclose(soft, [[0.1, 0.7, 0.1, 0.1]])
 
 
 def test_a_fixed_number_of_rows_is_what_a_model_is_handed():
@@ -140,7 +139,7 @@ def test_mistakes_are_said():
         policy.reset(np.array([1]))
         return policy.probabilities(np.array([1]))
 
-    for call, said in (
+    for call, words in (
         (lambda: FeaturePolicy(P), "define one of scores"),
         (lambda: FeaturePolicy(P, scores=linear, distribution=linear), "define one of scores"),
         (lambda: FeaturePolicy(0, scores=linear), "n_items must be"),
@@ -150,7 +149,7 @@ def test_mistakes_are_said():
         (lambda: wrong(lambda x: np.ones((1, 3)) / 3), "must have shape"),
         (lambda: Half(P).observe(np.array([1]), np.array([P])), "out of range"),
     ):
-        with pytest.raises(UserError, match=said):
+        with pytest.raises(UserError, match=words):
             call()
     policy = FeaturePolicy(P, scores=lambda x: np.full((len(x), P), np.nan))
     policy.reset(np.array([1]))

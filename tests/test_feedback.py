@@ -23,41 +23,44 @@ def world():
     return make_world("campaigns", "quick", ["n_users=300"])
 
 
-def test_a_recommender_shows_its_best_items(world):
+@pytest.fixture
+def platform(world):
+    """A platform on the day on which a recommender may begin."""
     platform = world.open_platform(0)
     platform.advance(330)
+    return platform
+
+
+def test_a_recommender_shows_its_best_items(platform):
     learner = registry.learner("naive-cf")
     lists, probabilities = recommended_lists(platform, learner)
     assert lists.shape == (300, 5)
     assert (probabilities == 1).all()
     quality = true_quality(platform, learner)
     assert quality == platform.quality(lists)
+    assert quality > true_quality(platform, registry.learner("random"))
     campaign = run_campaign(platform, learner, weights=np.ones(60), sharpness=None)
     np.testing.assert_array_equal(campaign.lists, lists)
-    assert quality > true_quality(platform, registry.learner("random"))
 
 
-def test_a_promoted_few_may_be_all_that_is_shown(world):
-    platform = world.open_platform(0)
-    platform.advance(330)
+@pytest.mark.parametrize("sharpness", [None, 1.0])
+def test_a_promoted_few_may_be_all_that_is_shown(platform, sharpness):
     weights = np.zeros(60)
     weights[[2, 4, 6]] = 1.0
-    for sharpness in (None, 1.0):
-        campaign = run_campaign(platform, registry.learner("cosine-cf"), weights=weights, sharpness=sharpness)
-        assert np.isin(campaign.lists, [-1, 2, 4, 6]).all()
+    campaign = run_campaign(platform, registry.learner("cosine-cf"), weights=weights, sharpness=sharpness)
+    assert np.isin(campaign.lists, [-1, 2, 4, 6]).all()
 
 
-def test_negative_scores_are_no_weights(world):
-    class Negative(type(registry.learner("naive-cf").inner)):
-        name = "negative"
+class Negative(type(registry.learner("naive-cf").inner)):
+    name = "negative"
 
-        def fit(self, log, *, n_items, seed=0):
-            policy = super().fit(log, n_items=n_items, seed=seed)
-            policy.scores = lambda users: np.full((len(users), n_items), -1.0)
-            return policy
+    def fit(self, log, *, n_items, seed=0):
+        policy = super().fit(log, n_items=n_items, seed=seed)
+        policy.scores = lambda users: np.full((len(users), n_items), -1.0)
+        return policy
 
-    platform = world.open_platform(0)
-    platform.advance(330)
+
+def test_negative_scores_are_no_weights(platform):
     with pytest.raises(UserError, match="'negative' has negative scores: run it with sharpness=None"):
         run_campaign(platform, Negative())
 

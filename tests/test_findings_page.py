@@ -31,49 +31,52 @@ def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:
 
 def keys_of(scope: ast.AST, name: str) -> set[str]:
     """Keys of the dict over whose items a loop takes ``name``, as written in the function."""
-    loops = [each for each in ast.walk(scope) if isinstance(each, ast.comprehension)]
-    loops = [
-        each for each in loops if name in {leaf.id for leaf in ast.walk(each.target) if isinstance(leaf, ast.Name)}
-    ]
-    (table,) = {each.iter.func.value.id for each in loops if isinstance(each.iter, ast.Call)}
-    found = set()
+    tables = set()
+    for loop in ast.walk(scope):
+        if isinstance(loop, ast.comprehension) and isinstance(loop.iter, ast.Call):
+            targets = {leaf.id for leaf in ast.walk(loop.target) if isinstance(leaf, ast.Name)}
+            tables |= {loop.iter.func.value.id} if name in targets else set()
+    (table,) = tables
+    keys = set()
     for node in ast.walk(scope):
-        if isinstance(node, ast.Assign | ast.AnnAssign):
-            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
-            if isinstance(target, ast.Name) and target.id == table and isinstance(node.value, ast.Dict):
-                found |= {key.value for key in node.value.keys}
-            if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == table:
-                found.add(target.slice.value)
-    return found
+        if not isinstance(node, ast.Assign | ast.AnnAssign):
+            continue
+        target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+        if getattr(target, "id", "") == table and isinstance(node.value, ast.Dict):
+            keys |= {key.value for key in node.value.keys}
+        if isinstance(target, ast.Subscript) and getattr(target.value, "id", "") == table:
+            keys.add(target.slice.value)
+    return keys
 
 
 def codes_of(tree: ast.Module, constants: dict[str, str]) -> set[str]:
     """Codes of the findings that a module makes; one that cannot be read from the source fails."""
-    found = set()
+    codes = set()
     functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     for call in calls(tree, MAKERS):
         if not call.args or isinstance(call.args[0], ast.Starred):  # of a finding that was made already
             continue
         code = call.args[0]
-        around = [f for f in functions if f.lineno <= call.lineno <= f.end_lineno]
+        around = [function for function in functions if function.lineno <= call.lineno <= function.end_lineno]
         scope = around[-1] if around else tree
-        parameters = [each.arg for each in scope.args.args] if around else []
-        if isinstance(code, ast.Constant):
-            found.add(code.value)
-        elif isinstance(code, ast.Attribute) and code.attr == "code":  # another finding's
-            continue
-        elif isinstance(code, ast.Name) and code.id in constants:
-            found.add(constants[code.id])
-        elif isinstance(code, ast.Name) and code.id in parameters:
-            found |= {each.args[parameters.index(code.id)].value for each in calls(tree, {scope.name})}
-        elif isinstance(code, ast.Name):
-            found |= keys_of(scope, code.id)
-        elif isinstance(code, ast.JoinedStr):
-            head, name = code.values
-            found |= {head.value + key for key in keys_of(scope, name.value.id)}
-        else:
-            pytest.fail(f"line {call.lineno}: {ast.unparse(code)} is no code that can be read")
-    return found
+        parameters = [parameter.arg for parameter in scope.args.args] if around else []
+        match code:
+            case ast.Constant():
+                codes.add(code.value)
+            case ast.Attribute(attr="code"):  # another finding's
+                pass
+            case ast.Name() if code.id in constants:
+                codes.add(constants[code.id])
+            case ast.Name() if code.id in parameters:
+                place = parameters.index(code.id)
+                codes |= {outer.args[place].value for outer in calls(tree, {scope.name})}
+            case ast.Name():
+                codes |= keys_of(scope, code.id)
+            case ast.JoinedStr(values=[head, name]):
+                codes |= {head.value + key for key in keys_of(scope, name.value.id)}
+            case _:
+                pytest.fail(f"line {call.lineno}: {ast.unparse(code)} is no code that can be read")
+    return codes
 
 
 def failures() -> set[str]:
@@ -106,33 +109,36 @@ def codes() -> set[str]:
     return {NOT_ABOVE_0, NOT_FIXED, TOO_MANY, *failures()}.union(*(codes_of(tree, constants) for tree in trees))
 
 
+@pytest.fixture(scope="module")
 def groups() -> dict[str, dict[str, dict[str, str]]]:
     """The codes of the table that the page shows, by group."""
     return {name: codes for name, codes in texts().items() if name not in ("options", "titles", "file")}
 
 
-def test_the_table_has_every_code_once_and_no_other():
-    listed = [code for group in groups().values() for code in group]
+def test_the_table_has_every_code_once_and_no_other(groups):
+    listed = [code for group in groups.values() for code in group]
     assert sorted(listed) == sorted(codes())
-    assert groups().keys() == texts()["titles"].keys()
-    for group in groups().values():
-        for code, of_it in group.items():
-            assert {"means", "page"} <= of_it.keys(), code
-            kinds = {key.partition("_")[0] for key in of_it}
-            assert kinds <= {"means", "rule", "page", "says", "do"}, code
+    assert groups.keys() == texts()["titles"].keys()
 
 
-def test_what_doctor_says_of_a_file_is_said_somewhere():
-    """Those of problems, which are no findings of an estimate; a code without texts is an error where it is met."""
+def test_every_code_of_the_table_has_its_texts(groups):
+    for group in groups.values():
+        for code, words in group.items():
+            assert {"means", "page"} <= words.keys(), code
+            assert {key.partition("_")[0] for key in words} <= {"means", "rule", "page", "says", "do"}, code
+
+
+def test_codes_of_files_are_made_by_doctor_and_are_no_findings(groups):
     source = "".join(path.read_text() for path in sorted((CORE / "own_log").rglob("*.py")))
-    assert [code for code in texts()["file"] if f'"{code}"' not in source] == []
-    assert not {*texts()["file"]} & {code for group in groups().values() for code in group}
+    of_files = texts()["file"]
+    assert [code for code in of_files if f'"{code}"' not in source] == []
+    assert not {*of_files} & {code for group in groups.values() for code in group}
 
 
-def test_the_page_shows_every_group():
+def test_the_page_shows_every_group(groups):
     page = Path("docs/verdict.md").read_text()
     shown = re.findall(r"^```\{findings\} (.*)$", page, flags=re.MULTILINE)
-    assert sorted(" ".join(shown).split()) == sorted(groups())
+    assert sorted(" ".join(shown).split()) == sorted(groups)
 
 
 @pytest.mark.parametrize(
@@ -142,6 +148,7 @@ def test_the_page_shows_every_group():
         (Finding("few_users", 2.0, 50.0, users=50, counted="users", unit="users", least=100), "users", "users"),
         (Finding("few_users", 2.0, 50.0, "of one's own", "(--own)"), "(--own)", "(--own)"),
     ],
+    ids=["an option", "no option", "a text of one's own"],
 )
 def test_readers_get_the_options_that_they_know(finding, python, command):
     """From the table; in Python's sentence and in JSON's."""
@@ -150,14 +157,15 @@ def test_readers_get_the_options_that_they_know(finding, python, command):
     verdict = Verdict.of([finding])
     assert verdict.endswith(python)
     assert verdict.to_dict()["verdict"].endswith(command)
-    for same in (copy.deepcopy(finding), dataclasses.replace(finding, number=0.0)):
-        assert for_command(same.action) == for_command(finding.action)
+    for copied in (copy.deepcopy(finding), dataclasses.replace(finding, number=0.0)):
+        assert for_command(copied.action) == for_command(finding.action)
     assert Finding.from_dict(finding.to_dict()).to_dict() == finding.to_dict()
 
 
 def test_numbers_stand_in_the_sentence_as_the_table_says():
     finding = Finding("few_users", 2.0, 1234.0, users=1234, counted="users", unit="users", least=5000)
-    assert ("1,234" in finding.message, "5000" in finding.message) == (True, True)
+    assert "1,234" in finding.message
+    assert "5000" in finding.message
 
 
 @pytest.mark.parametrize("params", [{"users": 3}, {"says": "nowhere"}, {"says": "far", "users": 3}])

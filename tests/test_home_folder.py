@@ -13,7 +13,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import table
 from recsim_mnar.log.table import record_part, write_stream
 from recsim_mnar.policies import registry
-from recsim_mnar.runs.files import path_of, replacing
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import Index
 from recsim_mnar.simulation import simulate
@@ -65,15 +65,18 @@ def test_rows_go_where_the_path_says(home, log, name):
     """Nothing is left in the home folder, under a hidden name or elsewhere, but what was asked for."""
     log.write("~/log")
     assert Log.read(home / "log").digest() == log.digest()
-    (home.parent / "work" / "~").mkdir()
+    literal = home.parent / "work" / "~"
+    literal.mkdir()
     assert status_of("replay", home / "log", "--policy", "random", f"--out={name}") == 0
-    wanted = home.parent / "work" / name if name.startswith("./") else home / name.removeprefix("~/")
-    assert len(Log.read(wanted)) == len(log)
-    found = {path.name for folder in (home, home.parent / "work" / "~") for path in folder.iterdir()}
-    names = {wanted.name} if wanted.is_dir() or wanted.suffix == ".csv" else {wanted.name, f"{wanted.name}.index.json"}
-    assert found - {"log", f"{wanted.name}.run.json"} == names
-    assert verify(name).n_rows == len(log)
-    assert not verify(name).faults
+    prefix, _, file = name.partition("~/")
+    out = (literal if prefix else home) / file
+    assert len(Log.read(out)) == len(log)
+    receipt = [f"{out.name}.index.json"] * (out.suffix in (".parquet", ".arrow"))
+    written = {path.name for folder in (home, literal) for path in folder.iterdir()}
+    assert written - {"log", f"{out.name}.run.json"} == {out.name, *receipt}
+    verified = verify(name)
+    assert verified.n_rows == len(log)
+    assert not verified.faults
 
 
 def test_what_is_read_is_where_the_path_says(home, log):
@@ -109,10 +112,3 @@ def test_a_receipt_has_the_rows_that_the_file_has(tmp_path, log, form):
     with pytest.raises(UserError, match="read back"):
         write_file(file, len(log), lambda path: write_stream(path, [half], {}, form))
     assert not file.exists()
-
-
-def test_a_literal_tilde_is_replaced_in_place(home):
-    with replacing("./~name") as temporary:
-        temporary.write_text("rows")
-    assert Path("~name").absolute().read_text() == "rows"
-    assert list(home.iterdir()) == []

@@ -1,4 +1,4 @@
-"""How kernels are compiled: flags that no caller changes, and Python as it was before."""
+"""Kernels are compiled with flags that no caller changes, and leave Python as it was before."""
 
 import gc
 

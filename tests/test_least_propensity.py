@@ -19,7 +19,7 @@ from recsim_mnar.replays.probabilities import (
 )
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world
-from twins.commands import run
+from twins.commands import done, status_of
 
 SMALL = ("n_items=20", "n_flips=5")
 
@@ -49,21 +49,22 @@ def kinds(policies):
 
 
 @pytest.mark.parametrize("which", range(9))
-def test_no_logged_propensity_is_below_what_is_known(made, which):
+def test_no_logged_propensity_is_below_the_least(made, which):
     """And it is attained: user-popularity shows new items never, so that exploration alone does."""
     world, _, policies = made
     policy, known = kinds(policies)[which]
-    least, largest = least_propensity(policy), probability_range(policy)[1]
-    assert (least is not None) == known
+    least = least_propensity(policy)
+    _, largest = probability_range(policy)
     log = simulate(world, policy, 60, 3)
-    shown = log["propensity"][log.is_bandit]
-    assert np.all(shown <= largest * (1.0 + 1e-9))
-    if isinstance(policy, EpsilonMixture) and policy.inner is policies["random"]:
-        assert largest == pytest.approx(1.0 / 20)
-    if least is None:
-        return
-    assert np.all(shown >= least * (1.0 - 1e-9))
-    assert shown.min() == pytest.approx(least, rel=1e-12)
+    logged = log.bandit()["propensity"]
+    assert logged.max() <= largest * (1.0 + 1e-9)
+    assert (least is not None) == known
+    if known:
+        assert logged.min() == pytest.approx(least, rel=1e-12)
+
+
+def test_exploration_from_a_uniform_policy_stays_uniform(made):
+    assert probability_range(EpsilonMixture(made[2]["random"], 0.3))[1] == pytest.approx(1.0 / 20)
 
 
 def test_a_fixed_distribution_is_known_by_its_minimum(made):
@@ -77,50 +78,56 @@ def test_a_fixed_distribution_is_known_by_its_minimum(made):
     assert probability_range(softened) == pytest.approx(tuple(0.75 * end + 0.25 * 0.05 for end in ends))
 
 
-@pytest.mark.parametrize("estimators", [["ips", "snips"], ["ips", "beta_ips"]])
+@pytest.mark.parametrize("estimators", [["ips", "snips"], ["ips", "beta_ips"]], ids=["from moments", "from rows"])
 def test_a_comparison_bounds_the_weights_where_it_knows_the_policy(made, estimators):
-    """From moments and from rows."""
-    world, train, policies = made
+    world, _, policies = made
     logging = EpsilonMixture(policies["user-popularity"], 0.5)
     log = simulate(world, logging, 400, 5)
-    target = {"knn": registry.learner("item-knn").fit(train, n_items=20, seed=1)}
-    known = off_policy(log, target, estimators=estimators, logging=logging)
-    unknown = off_policy(log, target, estimators=estimators)
-    for record in known:
+    target = {"knn": policies["item-knn"]}
+    for record in off_policy(log, target, estimators=estimators, logging=logging):
         assert record.details["full_support"]
-        codes = {each["code"] for each in record.details["findings"] if each["level"] != "trust"}
+        codes = {finding["code"] for finding in record.details["findings"] if finding["level"] != "trust"}
         assert "bound_denied" not in codes
-    assert all(record.details.get("full_support") is None for record in unknown)
-    # A log that was made otherwise contradicts the bound.
-    wrong = log["propensity"].copy()
-    wrong[np.flatnonzero(log.is_bandit)[:50]] = 0.001
-    other = Log({**log.columns, "propensity": wrong}, dict(log.provenance))
-    always = {"random": policies["random"]}
-    (record, *_) = off_policy(other, always, estimators=estimators, logging=logging)
-    assert "bound_denied" in {each["code"] for each in record.details["findings"]}
+    for record in off_policy(log, target, estimators=estimators):
+        assert record.details.get("full_support") is None
+
+
+@pytest.mark.parametrize("estimators", [["ips", "snips"], ["ips", "beta_ips"]], ids=["from moments", "from rows"])
+def test_a_log_that_was_made_otherwise_contradicts_the_bound(made, estimators):
+    world, _, policies = made
+    logging = EpsilonMixture(policies["user-popularity"], 0.5)
+    log = simulate(world, logging, 400, 5)
+    propensity = log["propensity"].copy()
+    propensity[np.flatnonzero(log.is_bandit)[:50]] = 0.001
+    wrong = Log({**log.columns, "propensity": propensity}, dict(log.provenance))
+    (record, *_) = off_policy(wrong, {"random": policies["random"]}, estimators=estimators, logging=logging)
+    assert "bound_denied" in {finding["code"] for finding in record.details["findings"]}
 
 
 @pytest.mark.parametrize("which", range(9))
-def test_no_weight_is_above_the_ratio_that_is_known_of_two_kinds(made, which):
-    """Probability by probability, in every state of some users; what is within a softened policy bounds it best."""
+def test_no_weight_is_above_the_ratio_of_two_kinds(made, which):
+    """Probability by probability, in every state of some users."""
     world, _, policies = made
-    logging = kinds(policies)[which][0]
+    logging, _ = kinds(policies)[which]
     log = simulate(world, logging, 40, 4)
-    for policy in [each for each, _ in kinds(policies)]:
+    for policy, _ in kinds(policies):
         bound = largest_ratio(policy, logging)
         if bound is None:
             continue
-        acting, worst = [policy.fresh(), logging.fresh()], 0.0
-        for decisions in replay_rounds(log, acting, rounds_of(log, one_by_one=False)):
-            target, logged = (each.probabilities(np.unique(log["user"][decisions])) for each in acting)
-            assert np.all(logged[target > 0.0] > 0.0)
-            worst = max(worst, float(np.max(target[target > 0.0] / logged[target > 0.0])))
-        assert worst <= bound * (1.0 + 1e-9)
-    users = policies["user-popularity"]
+        acting = policy.fresh()
+        logged = logging.fresh()
+        for decisions in replay_rounds(log, [acting, logged], rounds_of(log, one_by_one=False)):
+            users = np.unique(log["user"][decisions])
+            target = acting.probabilities(users)
+            assert np.all(target <= logged.probabilities(users) * bound * (1.0 + 1e-9))
+
+
+def test_what_is_within_a_softened_policy_bounds_it_best(made):
+    users, random, knn = (made[2][name] for name in ("user-popularity", "random", "item-knn"))
     assert largest_ratio(users, EpsilonMixture(users, 0.2)) == 1.0 / 0.8
-    assert largest_ratio(users, MixturePolicy([EpsilonMixture(users, 0.5), policies["random"]], [0.4, 0.6])) == 5.0
+    assert largest_ratio(users, MixturePolicy([EpsilonMixture(users, 0.5), random], [0.4, 0.6])) == 5.0
     assert largest_ratio(users, users) == 1.0
-    assert largest_ratio(policies["item-knn"], users) is None
+    assert largest_ratio(knn, users) is None
 
 
 def test_clipping_hides_nothing_of_the_policy_within_a_softened_one(made):
@@ -134,61 +141,72 @@ def test_clipping_hides_nothing_of_the_policy_within_a_softened_one(made):
     assert record.details["verdict"] == "trust"
 
 
-def test_replay_writes_it_and_estimate_takes_it(capsys, tmp_path):
-    sets = [option for each in SMALL for option in ("--set", each)]
-    base = ["simulate", "--world", "sessions", *sets, "--users", 300, "--train-users", 60]
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """Replays of the random policy on a log that explores, in a file and in a folder, and on one that does not."""
+    folder = tmp_path_factory.mktemp("replayed")
+    sets = [option for setting in SMALL for option in ("--set", setting)]
+    simulate = ("simulate", "--world", "sessions", *sets, "--users", 300, "--train-users", 60)
     for name, policy in (("blind", "user-popularity"), ("open", "user-popularity+epsilon=0.5")):
-        run(capsys, *base, "--policy", policy, "--out", tmp_path / name)
-        asked = ["replay", tmp_path / name / "log", "--policy", "random"]
-        assert run(capsys, *asked, "--out", tmp_path / f"{name}.parquet")[0] == 0
-    made = provenance_of(tmp_path / "open.parquet")
-    assert made["propensity_min"] == 0.5 / 20
-    assert "propensity_min" not in provenance_of(tmp_path / "blind.parquet")
-    folder = tmp_path / "parts"
-    asked = ["replay", tmp_path / "open" / "log", "--policy", "random", "--out", f"{folder}/"]
-    assert run(capsys, *asked)[0] == 0
-    json_file = tmp_path / "found.json"
+        assert status_of(*simulate, "--policy", policy, "--out", folder / name) == 0
+    for name, out in (("blind", "blind.parquet"), ("open", "open.parquet"), ("open", "parts/")):
+        assert status_of("replay", folder / name / "log", "--policy", "random", f"--out={folder}/{out}") == 0
+    return folder
 
-    def estimated(file, *more):
-        status, out, err = run(capsys, "estimate", file, "--target", "random", "--json", json_file, *more)
-        assert status == 0, err
-        record = json.loads(json_file.read_text())[0]
-        return out, record, {each["code"] for each in record["findings"] if each["level"] != "trust"}
 
-    said = "--propensity-min 0.025: from the log's provenance"
-    plain = estimated(tmp_path / "open.parquet")[1]
-    # In blocks and from folders, whole (a bootstrap), and read as a file of one's own: the same fact, the same numbers.
-    for file, more in (
-        (folder, []),
-        (tmp_path / "open.parquet", ["--estimators", "ips,beta_ips"]),
-        (tmp_path / "open.parquet", ["--user-column", "user"]),
-    ):
-        out, record, codes = estimated(file, *more)
-        assert said in out
-        assert record["diagnostics"]["propensity_min_taken"] == 0.025
-        assert record["diagnostics"]["full_support"]
-        assert "bound_denied" not in codes
-        assert (record["value"], record["high"]) == (plain["value"], plain["high"])
-    # A stated bound is not overruled, and of another policy nothing is taken.
-    for file, more in (
-        (tmp_path / "open.parquet", ["--propensity-min", "0.02"]),
-        (tmp_path / "open.parquet", ["--weight-max", "50"]),
-        (tmp_path / "blind.parquet", []),
-    ):
-        out, record, codes = estimated(file, *more)
-        assert said not in out
-        assert "propensity_min_taken" not in record["diagnostics"]
+def test_replay_writes_the_least_propensity(replayed):
+    assert provenance_of(replayed / "open.parquet")["propensity_min"] == 0.5 / 20
+    assert "propensity_min" not in provenance_of(replayed / "blind.parquet")
+
+
+def estimated(capsys, file, *more):
+    """Return what `estimate` prints, and its first record."""
+    answer = file.parent / "estimates.json"
+    out = done(capsys, "estimate", file, "--target", "random", "--json", answer, *more)
+    return out, json.loads(answer.read_text())[0]
+
+
+NOTE = "--propensity-min 0.025: from the log's provenance"
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("parts", []), ("open.parquet", ["--estimators", "ips,beta_ips"]), ("open.parquet", ["--user-column", "user"])],
+    ids=["in blocks", "whole, for a bootstrap", "as a file of one's own"],
+)
+def test_estimate_takes_the_least_propensity_however_it_reads(capsys, replayed, name, more):
+    _, plain = estimated(capsys, replayed / "open.parquet")
+    out, record = estimated(capsys, replayed / name, *more)
+    assert NOTE in out
+    assert record["diagnostics"]["propensity_min_taken"] == 0.025
+    assert record["diagnostics"]["full_support"]
+    assert "bound_denied" not in {f["code"] for f in record["findings"] if f["level"] != "trust"}
+    assert (record["value"], record["high"]) == (plain["value"], plain["high"])
+
+
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("open.parquet", ["--propensity-min", "0.02"]), ("open.parquet", ["--weight-max", "50"]), ("blind.parquet", [])],
+    ids=["a stated propensity", "a stated weight", "another policy"],
+)
+def test_a_stated_bound_is_not_overruled(capsys, replayed, name, more):
+    out, record = estimated(capsys, replayed / name, *more)
+    assert NOTE not in out
+    assert "propensity_min_taken" not in record["diagnostics"]
+
+
+BOUND = {"propensity_min": 0.1, "policy": {"name": "x"}}
 
 
 @pytest.mark.parametrize(
     ("provenance", "stated", "column", "bound"),
     [
-        ({"propensity_min": 0.1, "policy": {"name": "x"}}, {}, "propensity", 0.1),
+        (BOUND, {}, "propensity", 0.1),
         ({"propensity_min": 0.1}, {}, "propensity", None),
-        ({"propensity_min": "0.1", "policy": {"name": "x"}}, {}, "propensity", None),
-        ({"propensity_min": 2.0, "policy": {"name": "x"}}, {}, "propensity", None),
-        ({"propensity_min": 0.1, "policy": {"name": "x"}}, {"weight_max": 5.0}, "propensity", None),
-        ({"propensity_min": 0.1, "policy": {"name": "x"}}, {}, "estimated", None),
+        (BOUND | {"propensity_min": "0.1"}, {}, "propensity", None),
+        (BOUND | {"propensity_min": 2.0}, {}, "propensity", None),
+        (BOUND, {"weight_max": 5.0}, "propensity", None),
+        (BOUND, {}, "estimated", None),
     ],
 )
 def test_when_a_bound_is_taken(provenance, stated, column, bound):

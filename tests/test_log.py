@@ -13,6 +13,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from toys import refused, untrained
 from twins.logs import log_of
 
 
@@ -36,14 +37,13 @@ def test_a_simulated_log_keeps_every_rule(log):
 
 def test_parquet_parts_give_the_same_log(log, tmp_path):
     log.write(tmp_path / "log", rows_per_part=1000)
-    assert len(list((tmp_path / "log").glob("part-*.parquet"))) > 2
+    parts = sorted((tmp_path / "log").glob("part-*.parquet"))
+    assert len(parts) > 2
     again = Log.read(tmp_path / "log")
     assert again.digest() == log.digest()
     assert again.provenance == log.provenance
-    for part in (tmp_path / "log").glob("*.parquet"):
-        users = pq.read_table(part)["user"].to_numpy()
-        others = [p for p in (tmp_path / "log").glob("*.parquet") if p != part]
-        assert not any(np.isin(users, pq.read_table(p)["user"].to_numpy()).any() for p in others)
+    users = np.concatenate([np.unique(pq.read_table(part)["user"]) for part in parts])
+    np.testing.assert_array_equal(users, log.users())  # none is in two parts
 
 
 def test_provenance_suffices_to_make_the_log_again(log, tmp_path):
@@ -51,7 +51,7 @@ def test_provenance_suffices_to_make_the_log_again(log, tmp_path):
     run_config = Log.read(tmp_path).provenance
     settings = [f"{name}={value}" for name, value in run_config["world"]["params"].items()]
     world = make_world(run_config["world"]["name"], None, settings)
-    policy = registry.learner(run_config["policy"]["name"]).fit(Log({}), n_items=world.n_items, seed=0)
+    policy = untrained(run_config["policy"]["name"], world.n_items)
     assert simulate(world, policy, run_config["n_users"], run_config["seed"]).digest() == log.digest()
 
 
@@ -99,9 +99,8 @@ def test_broken_rows_are_named(log, name, value):
     ],
 )
 def test_values_that_a_column_cannot_hold_are_named(log, name, change, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         Log({**log.columns, name: change(log[name])})
-    assert "\n" not in str(caught.value)
 
 
 def test_rows_out_of_order_are_named(log):
@@ -144,26 +143,40 @@ def test_context_columns_are_kept(log, tmp_path):
         again["devise"]
 
 
-def test_observation_propensities_are_a_column_of_their_own(tmp_path):
+@pytest.fixture
+def rated():
+    """A log whose views are ratings, with the propensities that they were revealed with."""
     rows = log_of([0, 0, 1], [3, -1, 2], [-1, 1, -1], [np.nan, 0.5, np.nan], [5.0, 2.0, 1.0])
-    log = rows.with_column("observation_propensity", np.array([0.25, np.nan, 1.0])).validate(4)
-    log.write(tmp_path / "log")
-    log.write_csv(tmp_path / "log.csv")
-    bandit = log.bandit()
-    bandit.write_csv(tmp_path / "bandit.csv")
-    for path, expected in (("log", log), ("log.csv", log), ("bandit.csv", bandit)):
-        again = Log.read(tmp_path / path).validate(4)
-        assert again.digest(optional=True) == expected.digest(optional=True)
-        assert again["observation_propensity"].dtype == np.float64
-    assert log.to_arrow().column("observation_propensity").null_count == 1
-    changed = log.with_column("observation_propensity", np.array([0.5, np.nan, 1.0]))
-    assert changed.digest() == log.digest()
-    assert changed.digest(optional=True) != log.digest(optional=True)
-    for p in (0.0, 1.5, -1.0):
-        with pytest.raises(UserError, match=r"row 2: observation_propensity must be in \(0, 1\]"):
-            log.with_column("observation_propensity", np.array([0.5, np.nan, p])).validate()
+    return rows.with_column("observation_propensity", np.array([0.25, np.nan, 1.0])).validate(4)
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv"])
+@pytest.mark.parametrize("rows", ["all", "bandit"])
+def test_observation_propensities_come_back_from_files(rated, tmp_path, form, rows):
+    log = {"all": rated, "bandit": rated.bandit()}[rows]
+    {"csv": log.write_csv, "parquet": log.write}[form](tmp_path / f"log.{form}")
+    again = Log.read(tmp_path / f"log.{form}").validate(4)
+    assert again.digest(optional=True) == log.digest(optional=True)
+    assert again["observation_propensity"].dtype == np.float64
+
+
+def test_observation_propensities_are_a_column_of_their_own(rated):
+    assert rated.to_arrow().column("observation_propensity").null_count == 1
+    changed = rated.with_column("observation_propensity", np.array([0.5, np.nan, 1.0]))
+    assert changed.digest() == rated.digest()
+    assert changed.digest(optional=True) != rated.digest(optional=True)
+
+
+@pytest.mark.parametrize("propensity", [0.0, 1.5, -1.0])
+def test_observation_propensities_out_of_range_are_named(rated, propensity):
+    log = rated.with_column("observation_propensity", np.array([0.5, np.nan, propensity]))
+    with pytest.raises(UserError, match=r"row 2: observation_propensity must be in \(0, 1\]"):
+        log.validate()
+
+
+def test_rewards_of_views_are_finite(rated):
     with pytest.raises(UserError, match="row 0: reward must be a finite number or null"):
-        Log({**log.columns, "reward": np.array([np.inf, 1.0, 1.0])}).validate()
+        Log({**rated.columns, "reward": np.array([np.inf, 1.0, 1.0])}).validate()
 
 
 def test_a_frame_has_the_columns_and_pandas_own_nulls():

@@ -5,23 +5,19 @@ import pytest
 
 from recsim_mnar.agents.baselines import FixedPolicy
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_policy
 from recsim_mnar.worlds import make_world
+from toys import untrained
 
 PARTS = {"constant+item=2": 0.7, "random": 0.1, "user-popularity-greedy": 0.2}
 
 
 def policy(n_items=5):
-    inner = [
-        registry.learner(name).fit(Log({}), n_items=n_items, seed=0)
-        for name in PARTS
-        if name != "user-popularity-greedy"
-    ]
+    inner = [untrained(name, n_items) for name in PARTS if name != "user-popularity-greedy"]
     ranked = FixedPolicy(n_items, "ranked", np.arange(n_items, 0.0, -1.0))
     return MixturePolicy([*inner, ranked], list(PARTS.values()))
 
@@ -30,14 +26,14 @@ def test_probabilities_are_the_weighted_sum_and_actions_follow_them():
     mixed = policy()
     users = np.arange(3)
     mixed.reset(users)
-    wanted = sum(
+    expected = sum(
         weight * part.probabilities(users) for weight, part in zip(PARTS.values(), mixed.policies, strict=True)
     )
-    assert mixed.probabilities(users) == pytest.approx(wanted)
+    assert mixed.probabilities(users) == pytest.approx(expected)
     n = 20_000
     actions, propensities = mixed.act(np.zeros(n, np.int64), (np.arange(n) + 0.5) / n)
-    assert np.bincount(actions, minlength=5) / n == pytest.approx(wanted[0], abs=1e-3)
-    assert propensities == pytest.approx(wanted[0][actions])
+    assert np.bincount(actions, minlength=5) / n == pytest.approx(expected[0], abs=1e-3)
+    assert propensities == pytest.approx(expected[0][actions])
 
 
 def test_it_keeps_the_contract_of_policies():

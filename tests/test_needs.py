@@ -1,4 +1,4 @@
-"""What agents' training logs must hold, asked before anything is simulated."""
+"""Agents' needs of their training logs, checked before anything is simulated."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 from recsim_mnar.envs import WorldEnv
 from recsim_mnar.errors import UserError
@@ -20,21 +21,19 @@ WORLD = make_world("sessions", n_items=12, n_flips=4, sigma_mu_organic=1.0)
 
 def test_it_shows_what_an_environment_says_is_best():
     """The same lives in an environment, where the expected rewards of each decision are looked up."""
-    log = simulate(WORLD, Oracle(WORLD), 6, 3, keep_truth=True)
-    env, shown = WorldEnv(WORLD), []
+    log = simulate(WORLD, Oracle(WORLD), 6, 3, keep_truth=True).bandit()
+    env = WorldEnv(WORLD)
     env.reset(seed=3)
-    for user in np.unique(log["user"][log.is_bandit]).tolist():
+    best = []
+    for user in log.users().tolist():
         env.reset(seed=3, options={"user": user})
         ended = False
         while not ended:
             means = env.reward_means()
-            shown.append((user, int(means.argmax()), means.max()))
-            _, _, ended, _, _ = env.step(shown[-1][1])
-    users, actions, means = zip(*shown, strict=True)
-    logged = {name: log[name][log.is_bandit] for name in ("user", "action", "click_probability")}
-    np.testing.assert_array_equal(logged["user"], users)
-    np.testing.assert_array_equal(logged["action"], actions)
-    np.testing.assert_array_equal(logged["click_probability"], means)
+            best.append((user, means.argmax(), means.max()))
+            _, _, ended, _, _ = env.step(int(means.argmax()))
+    logged = np.column_stack([log[name] for name in ("user", "action", "click_probability")])
+    assert_array_equal(logged, best)
 
 
 @pytest.mark.slow
@@ -49,7 +48,7 @@ def test_nobody_who_sees_observations_earns_more():
     drifting = make_world("sessions", **{**WORLD.params.to_dict(), "drift_in_bandit": True, "sigma_omega": 1e-9})
     still = make_world("sessions", **{**WORLD.params.to_dict(), "sigma_omega": 1e-9})
     plain, runs = (simulate(each, Oracle(each), 300, 2, keep_truth=True) for each in (drifting, still))
-    np.testing.assert_array_equal(plain["action"], runs["action"])
+    assert_array_equal(plain["action"], runs["action"])
 
 
 def test_it_is_a_reference_and_no_agent(capsys, tmp_path):

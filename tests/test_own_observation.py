@@ -8,6 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
+from numpy.testing import assert_array_equal
 
 from recsim_mnar import FeaturePolicy
 from recsim_mnar.envs import world_env, world_vector_env
@@ -25,7 +26,7 @@ N, FEATURES = 5, 3
 
 
 class Recency(Observation):
-    """How many events ago each item was viewed, as 1 / (1 + events), and how often recommendations earned nothing."""
+    """Items by the events since they were viewed, 1 / (1 + events), and the number of showings that earned nothing."""
 
     counts_shown = True
 
@@ -97,14 +98,16 @@ class Watched(FeaturePolicy):
         return self
 
 
-def plain(events, decay):
-    """Views v, showings s and rewards r of a user's events, in plain Python."""
+def plain(log, decay):
+    """Return views v, showings s and rewards r of a user's rows, in plain Python."""
     out = np.zeros((3, N), np.float32)
-    for kind, item, reward in events:
+    for bandit, item, action, reward in zip(log.is_bandit, log["item"], log["action"], log["reward"], strict=True):
         out *= np.float32(decay)
-        out[0 if kind == "view" else 1, item] += 1
-        if kind == "shown":
-            out[2, item] += np.float32(reward)
+        if bandit:
+            out[1, action] += 1
+            out[2, action] += np.float32(reward)
+        else:
+            out[0, item] += 1
     return out.ravel()
 
 
@@ -120,7 +123,7 @@ def test_environments_policies_and_exports_show_the_same(name, given):
     log = simulate(world, watched, 40, 3)
     made = decisions(log, N, context=given or name, **features)
     assert made.context.shape == (40 * 7, watched.width)
-    np.testing.assert_array_equal(np.concatenate([watched.kept[user] for user in range(40)]), made.context)
+    assert_array_equal(np.concatenate([watched.kept[user] for user in range(40)]), made.context)
     assert (np.bincount(made.user) == 7).all()
     env, lanes = world_env(world, observation=name), world_vector_env(4, world=world, observation=name)
     assert env.observation_space == watched.space == lanes.single_observation_space
@@ -130,23 +133,19 @@ def test_environments_policies_and_exports_show_the_same(name, given):
         rows = np.flatnonzero(made.user == user)
         for row in rows:
             assert observation in env.observation_space
-            np.testing.assert_array_equal(observation, made.context[row])
+            assert_array_equal(observation, made.context[row])
             observation = env.step(int(made.action[row]))[0]
-        np.testing.assert_array_equal(side_by_side[user], made.context[rows[0]])
+        assert_array_equal(side_by_side[user], made.context[rows[0]])
     for step in range(6):
         actions = made.action.reshape(40, 7)[:4, step]
         side_by_side = lanes.step(actions)[0]
-        np.testing.assert_array_equal(side_by_side, made.context.reshape(40, 7, -1)[:4, step + 1])
+        assert_array_equal(side_by_side, made.context.reshape(40, 7, -1)[:4, step + 1])
     if given is None:
-        events = []
-        for row in range(int((log["user"] == 0).sum())):
-            if log.is_bandit[row]:
-                events.append(("shown", int(log["action"][row]), log["reward"][row]))
-            else:
-                events.append(("view", int(log["item"][row]), None))
-        at = [k for k, (kind, *_) in enumerate(events) if kind == "shown"]
-        expected = [np.append(plain(events[:k], 0.8), known(np.zeros(1, np.int64))[0]) for k in at]
-        np.testing.assert_array_equal(made.context[:7], expected)
+        expected = []
+        for row in np.flatnonzero((log["user"] == 0) & log.is_bandit):
+            history = plain(log.select(slice(row)), 0.8)
+            expected.append(np.append(history, known(np.zeros(1, np.int64))[0]))
+        assert_array_equal(made.context[:7], expected)
 
 
 def test_what_is_trained_there_comes_back_with_exact_propensities():
@@ -158,8 +157,8 @@ def test_what_is_trained_there_comes_back_with_exact_propensities():
 
     policy = FeaturePolicy(N, Shop.observation, distribution=soft, name="soft")
     log = simulate(Shop(), policy, 30, 1)
-    found = replay(log, policy)[log.is_bandit]
-    np.testing.assert_array_equal(found, log["propensity"][log.is_bandit])
+    replayed = replay(log, policy)[log.is_bandit]
+    assert_array_equal(replayed, log["propensity"][log.is_bandit])
     assert policy.describe() == {"name": "soft", "features": "own"}
 
 
@@ -190,9 +189,8 @@ class Small(Recency):
 )
 def test_broken_rules_are_named(observation, words):
     world = type("Other", (Shop,), {"observation": observation})
-    found = [each for each in check_world(world) if each.rule == "observation_is_one"]
-    assert found
-    assert any(words in each.why for each in found)
+    reasons = [breach.why for breach in check_world(world) if breach.rule == "observation_is_one"]
+    assert any(words in why for why in reasons)
 
 
 def test_a_log_of_one_row_per_step_is_that_of_the_kernel():
@@ -200,7 +198,7 @@ def test_a_log_of_one_row_per_step_is_that_of_the_kernel():
     log = simulate(make_world("sessions", n_items=10), Uniform(10), 30, 2)
     for rule in (ContextRule("counts"), ContextRule("decayed", 0.7), ContextRule("last", last=4), ContextRule("shown")):
         for ours, general in zip(rule.of(log, 10), Observation.of(rule, log, 10), strict=True):
-            np.testing.assert_array_equal(ours, general)
+            assert_array_equal(ours, general)
 
 
 def test_what_cannot_be_observed_is_said():

@@ -105,10 +105,10 @@ def test_numbers_of_every_kind_come_back_bit_for_bit(tmp_path):
     log = rows(n, 1, **odd, word=np.resize(["a", "bc"], n))
     table = read_back(log, tmp_path / "x.parquet")
     for name, values in odd.items():
-        found = table[name].to_numpy()
+        column = table[name].to_numpy()
         assert table[name].null_count == 0
-        assert found.dtype == values.dtype
-        assert found.tobytes() == values.tobytes(), name
+        assert column.dtype == values.dtype
+        assert column.tobytes() == values.tobytes(), name
     assert table["word"].to_pylist() == log["word"].tolist()
 
 
@@ -125,8 +125,8 @@ def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_
     monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(300, 2)
     same(Log.from_arrow(read_back(log, tmp_path / "x.parquet", 10, 150)), log)
-    found = pq.read_metadata(tmp_path / "x.parquet")
-    assert [found.row_group(k).num_rows for k in range(found.num_row_groups)] == [10, 64, 64, 12, 64, 64, 22]
+    metadata = pq.read_metadata(tmp_path / "x.parquet")
+    assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [10, 64, 64, 12, 64, 64, 22]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -142,18 +142,22 @@ def test_the_bytes_of_a_file_do_not_depend_on_the_blocks(form, tmp_path, monkeyp
 def test_a_flipped_bit_of_a_page_is_named_in_a_line(tmp_path):
     path = tmp_path / "x.parquet"
     read_back(rows(5000, 4), path)
-    whole = path.read_bytes()
+    content = path.read_bytes()
     group = pq.read_metadata(path).row_group(0)
     rng = np.random.default_rng(0)
     for column in range(group.num_columns):
         chunk = group.column(column)
         first = chunk.dictionary_page_offset or chunk.data_page_offset
         place = first + chunk.total_compressed_size - int(rng.integers(1, 10))  # behind the page's header
-        damaged = bytearray(whole)
+        damaged = bytearray(content)
         damaged[place] ^= 1 << int(rng.integers(8))
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"x\.parquet is not a readable Parquet file: [^\n]*CRC checksum[^\n]*$"):
+        words = r"x\.parquet is not a readable Parquet file: [^\n]*CRC checksum[^\n]*$"
+        with pytest.raises(UserError, match=words):
             Log.read(path)
+        if chunk.path_in_schema == "propensity":
+            with pytest.raises(UserError, match=words):
+                estimate_file(path, ["propensity"])
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow"])

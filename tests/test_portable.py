@@ -22,7 +22,7 @@ OS_ALONE = ("fork", "getuid", "geteuid", "getgid", "mkfifo", "sched_getaffinity"
 
 
 def breaches(text):
-    """What a module uses that only some systems have."""
+    """Yield names that a module uses and that only some systems have."""
     nodes = list(ast.walk(ast.parse(text)))
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -43,13 +43,13 @@ def breaches(text):
 
 
 def test_one_module_asks_systems_in_their_own_ways():
-    found = {}
+    used_by = {}
     for place in PLACES:
         for path in place.rglob("*.py"):
-            used = set(breaches(path.read_text()))
-            if used:
-                found[path.relative_to(place).as_posix()] = used
-    assert set(found) == ASKING, found
+            names = set(breaches(path.read_text()))
+            if names:
+                used_by[path.relative_to(place).as_posix()] = names
+    assert set(used_by) == ASKING, used_by
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What users import: the names at the top, those of a few packages, and that each is described."""
+"""Names that users import: those at the top and in a few packages, each with a description."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ NAMES = [
 
 
 def thing(name: str) -> object:
-    """What a public name stands for."""
+    """Return the object of a public name."""
     module, _, last = name.rpartition(".")
     return getattr(importlib.import_module(module), last)
 

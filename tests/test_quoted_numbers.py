@@ -78,7 +78,7 @@ def quoted(text: str) -> list[Quoted]:
 
 
 def is_a_mark(study: str, keys: str) -> bool:
-    """Whether a comment is no title of what a program writes into the page."""
+    """Return False for a comment that is a title of rows that a program writes into the page."""
     return " > " in keys or (ROOT / "benchmarks" / study / "results.json").is_file()
 
 
@@ -98,7 +98,7 @@ SUMMARIES: dict[str, Callable[[list[float]], float]] = {
 
 
 def elements(results: Any, key: str) -> Iterator[Any]:
-    """What a key names: one value, or with a star those of all keys that look like it."""
+    """Yield the value that a key names, or with a star those of all keys that look like it."""
     name, _, wanted = key.partition("=")
     if "*" in key:
         named = results.items() if isinstance(results, dict) else ((str(n), one) for n, one in enumerate(results))
@@ -131,7 +131,7 @@ def value_of(results: Any, keys: tuple[str, ...]) -> float:
 
 
 def agrees(one: Quoted, value: float) -> bool:
-    """Whether a value, rounded as the page rounds it, is the page's number."""
+    """Return True if a value, rounded as the page rounds it, is the page's number."""
     text = one.number.replace(",", "").replace("\u2212", "-")
     decimals = len(text.partition(".")[2])
     return abs(float(text) - value * SCALES[one.unit]) <= 0.5 * 10.0**-decimals * (1.0 + 1e-6)

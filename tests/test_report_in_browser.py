@@ -36,8 +36,8 @@ HOSTILE = ["<script>alert(1)</script>", "a" * 300, "\u05d0\u05d1\u05d2", "quote\
 
 
 def browser() -> str:
-    found = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
-    if found is None:
+    executable = next((path for name in ("chromium", "google-chrome", "chrome") if (path := shutil.which(name))), None)
+    if executable is None:
         pytest.skip("no Chromium on this machine")
     if shutil.which("node") is None:
         pytest.skip("no node on this machine")
@@ -45,7 +45,7 @@ def browser() -> str:
     script = f"for (const name of {json.dumps(names)}) require.resolve(name)"
     if subprocess.run(["node", "-e", script], capture_output=True, check=False).returncode:
         pytest.skip("axe-core and puppeteer-core are not on NODE_PATH (npm install axe-core puppeteer-core)")
-    return found
+    return executable
 
 
 def comparison(agents: list[str]) -> Comparison:
@@ -80,7 +80,7 @@ def validation() -> Validation:
 
 
 def estimates() -> Estimates:
-    """Of policies of every kind: one that the log covers in part, one with a doubtful clip, today's."""
+    """Estimates of policies of every kind: one that the log covers in part, one with a doubtful clip, today's."""
     rng = np.random.default_rng(0)
     reward, propensity = (rng.random(400) < 0.2) * 1.0, rng.choice([0.2, 0.8], 400)
     columns = {name: rng.choice([0.1, 0.8], 400) for name in HOSTILE} | {"thin": np.full(400, 0.01)}
@@ -94,7 +94,7 @@ def estimates() -> Estimates:
 
 
 def faults(executable: str, pages: list[Path]) -> list[dict]:
-    """What is wrong with pages, as a browser finds it."""
+    """Return the faults that a browser finds in pages."""
     done = subprocess.run(
         ["node", str(LOOK), executable, *map(str, pages)], capture_output=True, text=True, check=False, env=os.environ,
         timeout=300,

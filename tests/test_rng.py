@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from scipy import special, stats
 
 from recsim_mnar import rng
@@ -48,25 +49,25 @@ def test_uniforms_and_normals_read_their_blocks():
     assert rng.uniforms(9, 4, users, indices).tolist() == expected
     block = rng.blocks(9, 4, np.full(2, 6), np.arange(2)).ravel()[:7]
     normals = rng.normals(9, 4, 6, (1, 7))[0]
-    np.testing.assert_allclose(normals, special.ndtri((block + 0.5) / 2**32), rtol=2e-15)
+    assert_allclose(normals, special.ndtri((block + 0.5) / 2**32), rtol=2e-15)
 
 
 def test_exp_log_and_normal_are_accurate():
     x = np.linspace(-700, 700, 100_001)
     out = np.empty_like(x)
     _rng_kernel.map_exp(x, out)
-    np.testing.assert_allclose(out, np.exp(x), rtol=4e-16)
+    assert_allclose(out, np.exp(x), rtol=4e-16)
     positive = np.exp(np.linspace(-600, 600, 100_001))
     _rng_kernel.map_log(positive, out)
-    np.testing.assert_allclose(out, np.log(positive), rtol=1e-15, atol=1e-16)
+    assert_allclose(out, np.log(positive), rtol=1e-15, atol=1e-16)
     small = np.linspace(-87, 87.9, 100_001).astype(np.float32)
     out32 = np.empty_like(small)
     _rng_kernel.map_exp32(small, out32)
-    np.testing.assert_allclose(out32, np.exp(small.astype(float)), rtol=2e-7)
+    assert_allclose(out32, np.exp(small.astype(float)), rtol=2e-7)
     words = np.arange(0, 2**32, 99_991, dtype=np.uint32)
     out = np.empty(len(words))
     _rng_kernel.map_normal(words, out)
-    np.testing.assert_allclose(out, special.ndtri((words + 0.5) / 2**32), rtol=2e-15, atol=1e-17)
+    assert_allclose(out, special.ndtri((words + 0.5) / 2**32), rtol=2e-15, atol=1e-17)
 
 
 @pytest.mark.verify

@@ -1,5 +1,6 @@
 """Folders that simulate fills: one writer, what is missing made again and no more, what was made otherwise refused."""
 
+import re
 import resource
 import shutil
 import signal
@@ -18,12 +19,12 @@ from recsim_mnar.runs import receipts
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index
-from recsim_mnar.simulation import items
+from recsim_mnar.simulation import items, simulate
 from recsim_mnar.simulation.own_code import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
-from toys import bytes_of
+from toys import bytes_of, program
 
 
 @pytest.fixture(autouse=True)
@@ -42,13 +43,8 @@ def uniform():
     return registry.uniform_policy(20)
 
 
-def simulated(folder, world, policy=None, **more):
-    given = {"n_users": 150, "seed": 3, "keep_truth": True, **more}
-    return simulate_to(folder, world, policy or uniform(), given.pop("n_users"), given.pop("seed"), **given)
-
-
-def inodes_of(folder):
-    return {p.name: p.stat().st_ino for p in folder.rglob("*") if p.is_file()}
+def simulated(folder, world, n_users=150, seed=3, keep_truth=True, **more):
+    return simulate_to(folder, world, uniform(), n_users, seed, keep_truth=keep_truth, **more)
 
 
 def part(run, number):
@@ -66,15 +62,15 @@ def test_an_index_over_all_is_written_last(run):
     assert len(Index.read(run / "log").receipts) == 5
     assert not list(run.rglob(".*"))
     assert not verify(run).faults
-    times = {p.name: p.stat().st_mtime_ns for p in run.rglob("*") if p.is_file() and p.parent == run}
-    assert max(times, key=times.__getitem__) == INDEX
+    files = [path for path in run.iterdir() if path.is_file()]
+    assert max(files, key=lambda path: path.stat().st_mtime_ns).name == INDEX
 
 
 @pytest.mark.parametrize(
-    ("damage", "again"),
+    ("damage", "made_again"),
     [
-        (lambda run: (run / "log" / "part-00002.parquet").unlink(), {"part-00002.parquet"}),
-        (lambda run: (run / "log" / "part-00004.parquet").write_bytes(b"PAR1"), {"part-00004.parquet"}),
+        (lambda run: part(run, 2).unlink(), {"part-00002.parquet"}),
+        (lambda run: part(run, 4).write_bytes(b"PAR1"), {"part-00004.parquet"}),
         (lambda run: shutil.copy(part(run, 0), part(run, 1)), {"part-00001.parquet"}),
         (lambda run: (run / "truth.parquet").write_bytes(b""), {"truth.parquet"}),
         (lambda run: (run / "catalogue.npz").unlink(), {"catalogue.npz"}),
@@ -83,17 +79,22 @@ def test_an_index_over_all_is_written_last(run):
         (lambda run: (run / "simulation.json").unlink(), set()),
         (lambda run: (run / "index.json").unlink(), {"truth.parquet", "catalogue.npz"}),
     ],
-)  # fmt: skip
-def test_resume_makes_again_what_is_not_whole_and_nothing_else(run, world, damage, again):
-    wanted, before = bytes_of(run), inodes_of(run)
+)
+def test_resume_makes_again_what_is_not_whole_and_nothing_else(run, world, damage, made_again):
+    content = bytes_of(run)
+    inodes = inodes_of(run)
     damage(run)
     assert verify(run).faults
     simulated(run, world, resume=True)
-    assert bytes_of(run) == wanted
-    kept = inodes_of(run)
-    tables = {name for name in before if name.endswith((".parquet", ".npz"))}
+    assert bytes_of(run) == content
     # A file system may give the number of a removed file to the next one: what was touched is at most what had to be.
-    assert {name for name in tables if kept[name] != before[name]} <= again
+    now = inodes_of(run)
+    assert {name for name in inodes if now[name] != inodes[name]} <= made_again
+
+
+def inodes_of(run):
+    """Return the numbers of a run's tables and arrays in the file system."""
+    return {path.name: path.stat().st_ino for path in run.rglob("*") if path.suffix in (".parquet", ".npz")}
 
 
 @pytest.mark.slow
@@ -143,25 +144,21 @@ def test_resume_after_a_kill_has_the_undisturbed_bytes_and_leaves_nothing(run, w
 
 
 def test_a_second_start_is_refused_and_loses_nothing_of_the_first(run, world, tmp_path):
-    wanted = bytes_of(run)
-    out, said = tmp_path / "out", []
+    content = bytes_of(run)
+    out = tmp_path / "out"
+    second = ("simulate", "--world", "sessions", "--policy", "random", "--users", "9", "--out", out)
+    ended = []
 
-    def second(users):
-        if not said:
-            for resume in (False, True):
-                words = ["simulate", "--world", "sessions", "--policy", "random", "--users", "9", "--out", str(out)]
-                words += ["--resume"] * resume
-                done = subprocess.run(
-                    [sys.executable, "-m", "recsim_mnar", *words], capture_output=True, text=True, check=False
-                )
-                said.append((done.returncode, done.stderr))
+    def start_another(users):
+        if not ended:
+            ended.extend([program(*second), program(*second, "--resume")])
 
-    simulated(out, world, progress=second)
-    for status, line in said:
-        assert status == 2
-        assert line.count("\n") == 1
-        assert f"{out} is being written by another process: " in line
-    assert bytes_of(out) == wanted
+    simulated(out, world, progress=start_another)
+    for one in ended:
+        assert one.returncode == 2
+        assert one.stderr.count("\n") == 1
+        assert f"{out} is being written by another process: " in one.stderr
+    assert bytes_of(out) == content
 
 
 def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, monkeypatch):
@@ -169,17 +166,15 @@ def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, 
         raise UserError("no")
 
     monkeypatch.setattr(items, "simulate_shard", fails)
-    with pytest.raises(UserError, match="no"):
-        simulated(tmp_path / "a" / "b", world)
-    assert list(tmp_path.iterdir()) == []
     (tmp_path / "mine").mkdir()
-    with pytest.raises(UserError, match="no"):
-        simulated(tmp_path / "mine", world)
-    assert [p.name for p in tmp_path.rglob("*")] == ["mine"]
+    for folder in (tmp_path / "a" / "b", tmp_path / "mine"):
+        with pytest.raises(UserError, match="no"):
+            simulated(folder, world)
+    assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
 
 
 def test_what_a_killed_page_left_is_not_touched_and_said_in_a_line(tmp_path):
-    """As ``estimate --out`` leaves it, which has no --resume."""
+    """It is left so by ``estimate --out``, which has no --resume."""
 
     def work():
         with RunFolder.fill(tmp_path) as into:
@@ -199,32 +194,40 @@ def test_what_a_killed_page_left_is_not_touched_and_said_in_a_line(tmp_path):
 # --------------------------------------------------------------------------------------------------- made otherwise
 
 
-def test_other_parameters_versions_and_strangers_are_refused_by_name(run, world, monkeypatch):
-    wanted = bytes_of(run)
-    for more, words in (
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
         ({"seed": 4}, "differs in seed"),
         ({"n_users": 151}, "differs in n_users"),
         ({"keep_truth": False}, "differs in truth"),
-    ):
-        with pytest.raises(UserError, match=words):
-            simulated(run, world, resume=True, **more)
-    shutil.copy(run / "log/part-00000.parquet", run / "log/part-00005.parquet")
+    ],
+)
+def test_other_parameters_are_refused_by_name(run, world, changed, words):
+    content = bytes_of(run)
+    with pytest.raises(UserError, match=words):
+        simulated(run, world, resume=True, **changed)
+    assert bytes_of(run) == content
+
+
+def test_a_part_too_much_is_refused_by_name(run, world):
+    shutil.copy(part(run, 0), part(run, 5))
     with pytest.raises(UserError, match=r"part-00005.parquet is not part of this run: move it away"):
         simulated(run, world, resume=True)
-    (run / "log/part-00005.parquet").unlink()
+
+
+def test_other_versions_are_refused_by_name(run, world, monkeypatch):
     here = receipts.made_with()
     monkeypatch.setattr(receipts, "made_with", lambda: {**here, "numpy": "99.0"})
     with pytest.raises(UserError, match=rf"other versions: numpy \({here['numpy']} there, 99.0 here\)"):
         simulated(run, world, resume=True)
-    assert bytes_of(run) == wanted
 
 
-def test_a_manifest_that_cannot_be_read_and_nothing_else_to_go_by_is_a_line(run, world):
+@pytest.mark.parametrize("text", [b'{"half', b"[1]", b"\xff", b"[" * 100_000], ids=["half", "list", "bytes", "deep"])
+def test_a_manifest_that_cannot_be_read_and_nothing_else_to_go_by_is_a_line(run, world, text):
     (run / INDEX).unlink()
-    for text in (b'{"half', b"[1]", b"\xff", b"[" * 100_000):
-        (run / "simulation.json").write_bytes(text)
-        with pytest.raises(UserError, match=r"simulation.json is missing or damaged"):
-            simulated(run, world, resume=True)
+    (run / "simulation.json").write_bytes(text)
+    with pytest.raises(UserError, match=r"simulation.json is missing or damaged"):
+        simulated(run, world, resume=True)
 
 
 AGENT = """
@@ -243,52 +246,43 @@ HELPER = "def share(n): return 1 / n\n"
 @pytest.mark.slow
 def test_an_edited_module_is_refused_by_name(tmp_path):
     words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy agent_of_mine:Agent --users 40"
-    command = [sys.executable, "-m", "recsim_mnar", *words.split(), "--train-users", "9", "--out", "out", "--resume"]
+    command = [*words.split(), "--train-users", "9", "--out", "out", "--resume"]
     files = {"agent_of_mine": AGENT, "helper_of_it": HELPER, "unrelated": "x = 1\n"}
     for name, text in files.items():
         (tmp_path / f"{name}.py").write_text(text)
-
-    def status():
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-        return done.returncode, done.stderr
-
-    assert status()[0] == 0
-    wanted = bytes_of(tmp_path / "out")
+    assert program(*command, cwd=tmp_path).returncode == 0
+    content = bytes_of(tmp_path / "out")
     (tmp_path / "unrelated.py").write_text("x = 2\n")
     for name in ("agent_of_mine", "helper_of_it"):
         (tmp_path / f"{name}.py").write_text(files[name] + "\n# edited\n")
-        code, line = status()
-        assert code == 2
-        assert line.count("\n") == 1
-        assert f"differs in the code of {name}: name another folder" in line
+        refused = program(*command, cwd=tmp_path)
+        assert refused.returncode == 2
+        assert refused.stderr.count("\n") == 1
+        assert f"differs in the code of {name}: name another folder" in refused.stderr
         (tmp_path / f"{name}.py").write_text(files[name])
-    assert status()[0] == 0  # whatever became of the unrelated one
-    assert bytes_of(tmp_path / "out") == wanted
+    assert program(*command, cwd=tmp_path).returncode == 0  # whatever became of the unrelated one
+    assert bytes_of(tmp_path / "out") == content
 
 
-def test_what_was_fitted_and_files_of_parameters_belong_to_the_origin(world, tmp_path):
-    first = Log.read(_written(world, tmp_path, 1))
-    other = Log.read(_written(world, tmp_path, 2))
-    digests = []
-    for log in (first, first, other):
-        fitted = registry.learner("item-knn+epsilon=0.1").fit(log, n_items=20, seed=0)
-        (digest,) = origin_of(world, fitted).values()
-        digests.append(digest)
-    assert digests[0] == digests[1] != digests[2]
+def test_what_was_fitted_belongs_to_the_origin(world):
+    def origin_fitted_on(seed):
+        log = simulate(world, uniform(), 20, seed)
+        (digest,) = origin_of(world, registry.learner("item-knn+epsilon=0.1").fit(log, n_items=20, seed=0)).values()
+        return digest
+
+    assert origin_fitted_on(1) == origin_fitted_on(1) != origin_fitted_on(2)
     assert origin_of(world, uniform()) == {}
-    (tmp_path / "ratings.csv").write_text("1")
-    before = origin_named({"params": {"ratings_file": str(tmp_path / "ratings.csv")}, "agents": ["json:JSONDecoder"]})
-    (tmp_path / "ratings.csv").write_text("2")
-    after = origin_named({"params": {"ratings_file": str(tmp_path / "ratings.csv")}, "agents": []})
-    assert before.keys() == after.keys() == {f"file {tmp_path / 'ratings.csv'}"}
+
+
+def test_files_of_parameters_belong_to_the_origin(tmp_path):
+    file = tmp_path / "ratings.csv"
+    params = {"ratings_file": str(file)}
+    file.write_text("1")
+    before = origin_named({"params": params, "agents": ["json:JSONDecoder"]})
+    file.write_text("2")
+    after = origin_named({"params": params, "agents": []})
+    assert before.keys() == after.keys() == {f"file {file}"}
     assert before != after
-
-
-def _written(world, place, seed):
-    from recsim_mnar.simulation import simulate
-
-    simulate(world, uniform(), 20, seed).write(place / str(seed))
-    return place / str(seed)
 
 
 # --------------------------------------------------------------------------------------------------------------- disks
@@ -297,24 +291,20 @@ def _written(world, place, seed):
 @pytest.mark.slow
 def test_a_file_that_cannot_grow_is_a_line_and_resume_goes_on(tmp_path):
     """A limit on the size of files stands for a full disk: the same error of the system at the same places."""
-    words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy random --users 600 --truth --out out"
-    command = [sys.executable, "-m", "recsim_mnar", *words.split()]
-
-    def limited(size):
-        return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-
+    words = "simulate --world sessions --set n_items=20 --set n_flips=5 --policy random --users 600 --truth --out"
+    out = tmp_path / "out"
     for size in (0, 3_000, 40_000):
-        more = ["--resume"] * (tmp_path / "out").exists()
-        done = subprocess.run(
-            [*command, *more], cwd=tmp_path, capture_output=True, text=True, check=False, preexec_fn=limited(size)
+        limit = (size, resource.RLIM_INFINITY)
+        resume = ["--resume"] * out.exists()
+        ended = program(
+            *words.split(),
+            out,
+            *resume,
+            preexec_fn=lambda limit=limit: resource.setrlimit(resource.RLIMIT_FSIZE, limit),
         )
-        assert done.returncode == 4, done.stderr
-        assert done.stderr.count("\n") == 1
-        assert "error: " in done.stderr
-        assert "out" in done.stderr
-        assert "File too large" in done.stderr
-    done = subprocess.run([*command, "--resume"], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not verify(tmp_path / "out").faults
-    subprocess.run([*command[:-1], "whole"], cwd=tmp_path, capture_output=True, check=True)
-    assert bytes_of(tmp_path / "out") == bytes_of(tmp_path / "whole")
+        assert ended.returncode == 4, ended.stderr
+        assert re.fullmatch(r"error: .*out.*File too large.*\n", ended.stderr)
+    assert program(*words.split(), out, "--resume").returncode == 0
+    assert not verify(out).faults
+    assert program(*words.split(), tmp_path / "whole").returncode == 0
+    assert bytes_of(out) == bytes_of(tmp_path / "whole")

@@ -41,9 +41,9 @@ def train(world):
 
 
 def policy_of(name, train):
-    own = {"order-reader": OrderReader, "contrary": Contrary}
-    if name in own:
-        return own[name](N_ITEMS)
+    twins = {"order-reader": OrderReader, "contrary": Contrary}
+    if name in twins:
+        return twins[name](N_ITEMS)
     return registry.learner(name).fit(train, n_items=N_ITEMS, seed=1)
 
 

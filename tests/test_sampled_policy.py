@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
@@ -67,7 +68,7 @@ def world():
 
 def matches(log, policy):
     shown = log.is_bandit
-    np.testing.assert_array_equal(replay(log, policy)[shown], log["propensity"][shown])
+    assert_array_equal(replay(log, policy)[shown], log["propensity"][shown])
 
 
 def test_propensities_are_counts_over_draws_and_follow_the_distribution():
@@ -75,7 +76,7 @@ def test_propensities_are_counts_over_draws_and_follow_the_distribution():
     users = np.arange(5)
     policy.reset(users)
     counts = policy.probabilities(users) * policy.draws
-    np.testing.assert_allclose(counts, np.round(counts), rtol=1e-14)
+    assert_allclose(counts, np.round(counts), rtol=1e-14)
     for row in counts:
         assert stats.chisquare(row, policy.draws * WEIGHTS).pvalue > 1e-6
     assert len(np.unique(counts, axis=0)) == 5  # each user has a stream of their own
@@ -87,10 +88,10 @@ def test_over_an_even_grid_of_uniforms_every_action_comes_as_often_as_it_was_dra
     policy.reset(user)
     actions, stated = policy.act(np.repeat(user, 500), (np.arange(500) + 0.5) / 500)
     probability = policy.probabilities(user)[0]
-    np.testing.assert_array_equal(np.bincount(actions, minlength=P) / 500, probability)
-    np.testing.assert_array_equal(stated, probability[actions])
+    assert_array_equal(np.bincount(actions, minlength=P) / 500, probability)
+    assert_array_equal(stated, probability[actions])
     assert stated.min() > 0
-    np.testing.assert_array_equal(policy.propensity_of(np.repeat(user, 500), actions), stated)
+    assert_array_equal(policy.propensity_of(np.repeat(user, 500), actions), stated)
 
 
 @pytest.mark.parametrize("own", [zipf, Viewed()], ids=["function", "object"])
@@ -111,15 +112,18 @@ def test_every_interface_makes_the_same_log_and_a_replay_draws_the_same(world, o
 def test_a_sampling_learner_online(world):
     own = Thompson()
     run = simulate_online(world, SampledPolicy(own, P, 100), 150, 3, lanes=16)
-    assert run.policy.inner.own.won.sum() + run.policy.inner.own.lost.sum() == 2 * P + run.log.is_bandit.sum()
+    learned = run.policy.inner.own
+    assert learned.won.sum() + learned.lost.sum() == 2 * P + run.log.is_bandit.sum()
     assert own.won.sum() == P
-    matches(run.log, SampledPolicy(Thompson(), P, 100))
-    softened = EpsilonMixture(SampledPolicy(Thompson(), P, 100), 0.2)
-    matches(
-        simulate_online(world, softened, 60, 3, lanes=4).log, EpsilonMixture(SampledPolicy(Thompson(), P, 100), 0.2)
-    )
+    matches(run.log, thompson())
+    softened = simulate_online(world, EpsilonMixture(thompson(), 0.2), 60, 3, lanes=4)
+    matches(softened.log, EpsilonMixture(thompson(), 0.2))
     with pytest.raises(UserError, match="learns from all users"):
-        simulate(world, SampledPolicy(Thompson(), P, 100), 10, 3)
+        simulate(world, thompson(), 10, 3)
+
+
+def thompson():
+    return SampledPolicy(Thompson(), P, 100)
 
 
 def test_what_was_never_drawn_is_missing_support_that_the_verdict_knows(world):

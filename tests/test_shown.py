@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 
 from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.errors import UserError
@@ -22,7 +23,7 @@ SEED = 3
 
 
 def scores(x):
-    """Of views, showings and clicks, so that every third of the row matters."""
+    """Score views, showings and clicks, so that every third of the row matters."""
     return x @ np.random.default_rng(5).normal(size=(3 * P, P))
 
 
@@ -48,33 +49,36 @@ def by_hand():
 @pytest.mark.parametrize("decay", quick_first([0.0, 0.3, 0.9, 1.0], 2))
 def test_a_log_against_a_plain_twin(log, decay):
     for rows, n_items in ((log, P), (by_hand(), 3)):
-        given, finals = ContextRule("shown", decay).of(rows, n_items)
+        contexts, finals = ContextRule("shown", decay).of(rows, n_items)
         expected, ends = histories.contexts(rows, n_items, "shown", decay)
-        assert given.dtype == np.float32
-        np.testing.assert_array_equal(given, np.array(expected))
-        np.testing.assert_array_equal(finals, np.array(list(ends.values())))
+        assert contexts.dtype == np.float32
+        assert_array_equal(contexts, np.array(expected))
+        assert_array_equal(finals, np.array(list(ends.values())))
 
 
 @pytest.mark.parametrize("lanes", quick_first([5, 1]))
 def test_lanes_observe_the_contexts_of_the_log(world, log, lanes):
     """At every decision and at the end of every user, where most steps come to nothing."""
     made = decisions(log, P, context="shown=0.8")
-    rows = {int(made.user[part.start]): part for part in made.episodes()}
-    finals = {user: made.final[number] for number, user in enumerate(rows)}
+    episodes = {int(made.user[rows.start]): number for number, rows in enumerate(made.episodes())}
     compared = 0
     env = world_vector_env(lanes, world=world, observation="shown=0.8")
     observed, infos = env.reset(seed=SEED)
-    place, ended = np.zeros(lanes, int), np.zeros(lanes, bool)
+    place = np.zeros(lanes, int)
+    ended = np.zeros(lanes, bool)
     while compared < len(made):
         actions = np.zeros(lanes, np.int64)
         for lane, user in enumerate(infos["user"].tolist()):
-            if user in rows and not ended[lane]:
-                row = rows[user].start + place[lane]
-                np.testing.assert_array_equal(observed[lane], made.context[row])
-                actions[lane] = made.action[row]
-                compared += 1
-            elif user in rows:
-                np.testing.assert_array_equal(observed[lane], finals[user])
+            if user not in episodes:
+                continue
+            number = episodes[user]
+            if ended[lane]:
+                assert_array_equal(observed[lane], made.final[number])
+                continue
+            row = made.episodes()[number].start + place[lane]
+            assert_array_equal(observed[lane], made.context[row])
+            actions[lane] = made.action[row]
+            compared += 1
         place = np.where(ended, 0, place + 1)
         observed, _rewards, ended, _cut, infos = env.step(actions)
 
@@ -111,23 +115,19 @@ def test_an_answer_is_forgotten_when_something_is_shown():
     assert asked == [2, 1]
     expected = np.zeros(3 * P)
     expected[[P + 4, 2 * P + 4]] = 1
-    np.testing.assert_array_equal(policy.features(users), [expected, np.zeros(3 * P)])
+    assert_array_equal(policy.features(users), [expected, np.zeros(3 * P)])
     assert policy.describe() == {"name": "features", "features": "shown", "decay": 0.5}
     with pytest.raises(UserError, match="item 7 is out of range"):
         policy.learn(users[:1], np.array([P]), np.array([0.0]), np.array([0.5]))
 
 
 def test_spaces_are_alike_only_for_the_same_rule():
-    rules = [
-        *(ContextRule("shown", decay) for decay in (0.5, 0.8, 0.9, 1.0)),
-        ContextRule("decayed", 0.9),
-        ContextRule("counts"),
-    ]
+    rules = [*(ContextRule("shown", decay) for decay in (0.5, 0.8, 0.9, 1.0)),
+             ContextRule("decayed", 0.9), ContextRule("counts")]  # fmt: skip
     spaces = [rule.space(n_items) for rule in rules for n_items in (P, 3 * P)]
-    assert [[one == other for other in spaces] for one in spaces] == np.eye(len(spaces), dtype=bool).tolist()
-    assert world_env(make_world("sessions", None, [f"n_items={P}"]), observation="shown").observation_space == (
-        ContextRule("shown", 0.9).space(P)
-    )
+    assert_array_equal([[one == other for other in spaces] for one in spaces], np.eye(len(spaces), dtype=bool))
+    env = world_env(make_world("sessions", None, [f"n_items={P}"]), observation="shown")
+    assert env.observation_space == ContextRule("shown", 0.9).space(P)
 
 
 def test_it_is_refused_where_it_has_no_meaning():
@@ -140,16 +140,16 @@ def test_it_is_refused_where_it_has_no_meaning():
 
 
 def test_it_holds_what_the_sessions_world_calls_recency():
-    """Where the decay is fatigue_memory: the truth moves with the observation alone while interests stay."""
+    """With fatigue_memory as the decay, the truth moves with the observation alone while interests stay."""
     tiring = {"fatigue": 0.7, "fatigue_spread": 0.0, "fatigue_memory": 0.8, "fatigue_of_views": 0.5}
     env = world_env(SessionsWorld(SessionsParams(n_items=P, sigma_omega=0.0, **tiring)), observation="shown=0.8")
     env.action_space.seed(1)
     observed, _ = env.reset(seed=SEED)
-    rested, ended, steps = [], False, 0
+    rested = []
+    ended = False
     while not ended:
         recency = 0.8 * (observed[P : 2 * P] + 0.5 * observed[:P])
         rested.append(env.reward_means() * np.exp(0.7 * recency))
         observed, _, ended, _, _ = env.step(env.action_space.sample())
-        steps += 1
-    np.testing.assert_allclose(rested, np.tile(rested[0], (steps, 1)), rtol=1e-5)
-    assert steps > 20
+    assert_allclose(rested, np.broadcast_to(rested[0], np.shape(rested)), rtol=1e-5)
+    assert len(rested) > 20

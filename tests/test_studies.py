@@ -2,12 +2,11 @@
 
 import json
 import math
-import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,12 +19,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.runs import receipts
-from recsim_mnar.runs.folder import RunFolder, differences
+from recsim_mnar.runs.folder import differences
 from recsim_mnar.runs.receipts import Index, made_with
 from recsim_mnar.studies import Design, Study, run_study
-from recsim_mnar.studies.design import design_of, setup_of
 from recsim_mnar.studies.paired import mean, share
-from toys import judgement_of_run
+from toys import bytes_of, judgement_of_run
 from twins.cases import quick_first
 
 SMALL = {"n_items": 20, "n_flips": 5}
@@ -34,9 +32,9 @@ WORLD = {"world": "sessions", "preset": "quick", "params": SMALL, "options": SIZ
 AGENTS = ["random", "popularity", "user-popularity"]
 
 
-def tiny(**more):
-    how = {name: more.pop(name) for name in ("folder", "resume") if name in more}
-    return run_study(Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=3, **more), **how)
+def tiny(seed=0, tie=0.0, **where):
+    """A study of three catalogues."""
+    return run_study(Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=3, seed=seed, tie=tie), **where)
 
 
 @pytest.fixture(scope="module")
@@ -44,53 +42,60 @@ def study():
     return tiny()
 
 
-def test_a_study_is_one_tidy_table(study):
-    frame = study.frame()
-    assert len(frame) == len(study.rows()) == sum(len(r["records"]) for r in study.results)
-    fields = {"preset", "catalogue", "seed", "world", "protocol", "agent", "metric", "value", "low", "high", "truth"}
-    fields |= {"picked", "cost", "abstained", "reason", "seconds"}
-    assert fields <= set(frame.columns)
-    assert frame[frame["protocol"] == "truth"].groupby("agent")["value"].nunique().eq(3).all()  # three catalogues
+OUTCOMES = ("best", "indistinguishable", "costs")
 
 
 def test_the_summary_counts_the_judgements(study):
     rows = {row["protocol"]: row for row in study.summary()}
     assert set(rows) == {"loocv", "off_policy"}
-    for name, row in rows.items():
-        own = [j for j in study.judgements() if j["protocol"] == name]
-        assert len(own) == row["catalogues"] == 3
-        for outcome in ("best", "indistinguishable", "costs"):
-            assert row[outcome]["count"] == sum(j["outcome"] == outcome for j in own)
-        assert sum(row[outcome]["count"] for outcome in ("best", "indistinguishable", "costs")) == len(own)
-        assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in own]))
+    for protocol, row in rows.items():
+        judgements = [j for j in study.judgements() if j["protocol"] == protocol]
+        assert len(judgements) == row["catalogues"] == 3
+        outcomes = [j["outcome"] for j in judgements]
+        assert {name: row[name]["count"] for name in OUTCOMES} == {name: outcomes.count(name) for name in OUTCOMES}
+        assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in judgements]))
         assert sum(row["picks"].values()) == 3
     assert any("of 3 catalogues" in sentence for sentence in study.sentences())
 
 
-def test_shares_and_means_have_their_intervals():
-    for k, n in ((0, 5), (3, 7), (24, 24)):
-        found, expected = share([True] * k + [False] * (n - k)), stats.binomtest(k, n).proportion_ci(method="wilson")
-        assert (found["low"], found["high"]) == (pytest.approx(expected.low), pytest.approx(expected.high))
-    x = [0.1, 0.4, 0.2, 0.7, 0.3]
-    expected = stats.ttest_1samp(x, 0).confidence_interval()
-    found = mean([*x, None, math.nan])
-    assert (found["low"], found["high"], found["n"]) == (pytest.approx(expected.low), pytest.approx(expected.high), 5)
+@pytest.mark.parametrize(("successes", "n"), [(0, 5), (3, 7), (24, 24)])
+def test_the_interval_of_a_share_is_wilsons(successes, n):
+    interval = share([True] * successes + [False] * (n - successes))
+    expected = stats.binomtest(successes, n).proportion_ci(method="wilson")
+    assert (interval["low"], interval["high"]) == pytest.approx((expected.low, expected.high))
+
+
+def test_the_interval_of_a_mean_is_students_and_leaves_out_what_is_missing():
+    values = [0.1, 0.4, 0.2, 0.7, 0.3]
+    expected = stats.ttest_1samp(values, 0).confidence_interval()
+    interval = mean([*values, None, math.nan])
+    assert (interval["low"], interval["high"]) == pytest.approx((expected.low, expected.high))
+    assert interval["n"] == 5
     assert mean([None])["mean"] is None
     assert mean([0.5] * 4)["low"] is None  # fewer than five catalogues say nothing of others
 
 
-def test_means_of_what_is_bounded_stay_within_their_bounds():
-    costs = [0.0] * 17 + [0.001, 0.002, 0.03]
-    assert mean(costs)["low"] < 0.0
-    found = mean(costs, least=0.0)
-    assert 0.0 < found["low"] < found["mean"] < found["high"]
-    # Twenty costs of 0 say what no event in twenty says: the exact Poisson limit.
-    none = mean([0.0] * 20, least=0.0)
-    assert (none["low"], none["high"]) == (0.0, pytest.approx(-math.log(0.025) / 20))
-    taus = mean([1.0, 1.0, 1.0, 0.9, 0.3], least=-1.0, largest=1.0)
-    assert mean([1.0, 1.0, 1.0, 0.9, 0.3])["high"] > 1.0
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        ([0.0] * 17 + [0.001, 0.002, 0.03], {"least": 0.0}),
+        ([1.0, 1.0, 1.0, 0.9, 0.3], {"least": -1.0, "largest": 1.0}),
+    ],
+    ids=["costs", "correlations"],
+)
+def test_means_of_what_is_bounded_stay_within_their_bounds(values, bounds):
+    least, largest = bounds["least"], bounds.get("largest", math.inf)
+    unbounded = mean(values)
+    assert unbounded["low"] < least or unbounded["high"] > largest
+    interval = mean(values, **bounds)
+    assert least < interval["low"] < interval["mean"] < interval["high"] <= largest
+
+
+def test_a_mean_of_nothing_but_its_bound_has_the_exact_poisson_limit():
+    """Twenty costs of 0 say what no event in twenty says."""
+    interval = mean([0.0] * 20, least=0.0)
+    assert (interval["low"], interval["high"]) == (0.0, pytest.approx(-math.log(0.025) / 20))
     assert mean([0.9, 1.0, 0.0, 0.0, 1.0], least=0.0, largest=1.0)["high"] == 1.0
-    assert -1.0 < taus["low"] < taus["mean"] < taus["high"] <= 1.0
 
 
 @pytest.mark.verify
@@ -98,13 +103,14 @@ def test_means_of_what_is_bounded_stay_within_their_bounds():
 def test_intervals_of_costs_and_correlations_cover(number):
     """800 samples: at .95 a share of .927 is three standard errors below; a dozen skewed values take another .02."""
     rng = np.random.default_rng(number)
-    covered = np.zeros(2)
+    covered_costs = 0
+    covered_taus = 0
     for _ in range(800):
-        costs = rng.exponential(1.0, number) * (rng.random(number) < 0.5)
-        taus = 2.0 * rng.beta(8, 2, number) - 1.0
-        for k, (found, truth) in enumerate(((mean(costs, least=0.0), 0.5), (mean(taus, least=-1.0, largest=1.0), 0.6))):
-            covered[k] += found["low"] <= truth <= found["high"]
-    assert np.all(covered / 800 >= 0.907)
+        costs = mean(rng.exponential(1.0, number) * (rng.random(number) < 0.5), least=0.0)
+        taus = mean(2.0 * rng.beta(8, 2, number) - 1.0, least=-1.0, largest=1.0)
+        covered_costs += costs["low"] <= 0.5 <= costs["high"]
+        covered_taus += taus["low"] <= 0.6 <= taus["high"]
+    assert min(covered_costs, covered_taus) / 800 >= 0.907
 
 
 def test_all_cells_share_their_catalogues():
@@ -112,84 +118,100 @@ def test_all_cells_share_their_catalogues():
     assert [t.label for t in tasks] == ["sessions-quick-000", "sessions-quick-001", "ratings-000", "ratings-001"]
     assert [t.seed for t in tasks] == [derive_seed(7, f"study/{c}") for c in (0, 1, 0, 1)]
     assert [t.catalogue for t in tasks] == [0, 1, 0, 1]
-    assert [t.seed for t in Design(catalogues=2, first_seed=1000).tasks()] == [1000, 1001]
-    twice = Design([Setup(), Setup(tie=0.1)], catalogues=1).tasks()
-    assert [t.label for t in twice] == ["sessions-1-000", "sessions-2-000"]
-    # More catalogues change none of the first.
+
+
+def test_labels_tell_setups_of_one_world_apart():
+    tasks = Design([Setup(), Setup(tie=0.1)], catalogues=1).tasks()
+    assert [t.label for t in tasks] == ["sessions-1-000", "sessions-2-000"]
+
+
+def test_more_catalogues_change_none_of_the_first():
     assert Design(catalogues=5).tasks()[:3] == Design(catalogues=3).tasks()
 
 
-def test_a_study_in_a_folder_is_taken_up_and_refuses_another(tmp_path, study):
-    out = tmp_path / "study"
-    first = tiny(folder=out)
-    assert first.rows() == study.rows()
-    task = out / "tasks" / "sessions-quick-001.json"
-    before = {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}
-    task.unlink()
-    again = tiny(folder=out, resume=True)
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A finished study of three catalogues."""
+    folder = tmp_path_factory.mktemp("studies") / "study"
+    tiny(folder=folder)
+    return folder
+
+
+@pytest.fixture
+def folder(finished, tmp_path):
+    """A copy of the finished study, to be damaged."""
+    return shutil.copytree(finished, tmp_path / "study")
+
+
+def test_a_study_in_a_folder_is_taken_up(folder, study):
+    before = bytes_of(folder)
+    (folder / "tasks" / "sessions-quick-001.json").unlink()
+    again = tiny(folder=folder, resume=True)
     assert list(again.seconds) == ["sessions-quick-001"]
-    assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()} == before
-    with pytest.raises(UserError, match="--resume takes up"):
-        tiny(folder=out)
-    with pytest.raises(UserError, match=r"differs in seed \(0 there, 5 here\)"):
-        tiny(folder=out, resume=True, seed=5)
-    with pytest.raises(UserError, match=r"tie \(0.0 there, 0.2 here\)"):
-        tiny(folder=out, resume=True, tie=0.2)
+    assert again.rows() == study.rows()
+    assert bytes_of(folder) == before
     design = Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=4)
+    longer = run_study(design, folder=folder, resume=True)
+    assert list(longer.seconds) == ["sessions-quick-003"]
+    assert [r["seed"] for r in longer.results] == [t.seed for t in design.tasks()]
+    assert [name for name in before if "tasks" in name and before[name] != bytes_of(folder)[name]] == []
+
+
+def test_a_folder_of_another_study_is_refused(folder):
+    with pytest.raises(UserError, match="--resume takes up"):
+        tiny(folder=folder)
+    with pytest.raises(UserError, match=r"differs in seed \(0 there, 5 here\)"):
+        tiny(folder=folder, resume=True, seed=5)
+    with pytest.raises(UserError, match=r"tie \(0.0 there, 0.2 here\)"):
+        tiny(folder=folder, resume=True, tie=0.2)
+    shorter = Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=2)
     with pytest.raises(UserError, match="holds a study of 3 catalogues, of which 2 are asked for"):
-        run_study(replace(design, catalogues=2), folder=out, resume=True)
+        run_study(shorter, folder=folder, resume=True)
     with pytest.raises(UserError, match="differs in first_seed"):
-        run_study(replace(design, first_seed=1), folder=out, resume=True)
-    more = run_study(design, folder=out, resume=True)
-    assert list(more.seconds) == ["sessions-quick-003"]
-    assert [r["seed"] for r in more.results] == [t.seed for t in design.tasks()]
-    assert {path.name: path.read_bytes() for path in (out / "tasks").iterdir()}.items() >= before.items()
+        run_study(replace(shorter, catalogues=3, first_seed=1), folder=folder, resume=True)
+
+
+def test_differences_are_named_by_their_place():
     assert differences({"a": [1, {"b": 2}]}, {"a": [1, {"b": 3}], "c": None}) == ["a[1].b (2 there, 3 here)"]
 
 
-def test_a_study_keeps_what_is_whole_and_refuses_what_was_made_otherwise(tmp_path, monkeypatch):
-    design = Design([WORLD], AGENTS[:2], ["off_policy"], catalogues=3)
-    out = tmp_path / "study"
-    run_study(design, folder=out)
-    wanted = {path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"}
+DAMAGES = {
+    "a task is cut off": lambda out, task: task.write_bytes(task.read_bytes()[:100]),
+    "a task is changed": lambda out, task: task.write_bytes(task.read_bytes().replace(b"1", b"2", 1)),
+    "a task is another": lambda out, task: shutil.copy(task, out / "tasks" / "sessions-quick-002.json"),
+    "the table is cut off": lambda out, task: (out / "study.json").write_text('{"cells'),
+    "a write was killed": lambda out, task: (out / "tasks" / f".{task.name}.0123456789abcdef.tmp").write_text("half"),
+}
+
+
+def test_a_study_makes_again_what_is_damaged_and_no_more(folder):
+    before = bytes_of(folder)
     tasks = [f"tasks/sessions-quick-00{i}.json" for i in range(3)]
-    assert sorted(Index.read(out).receipts) == ["study.json", "study.parquet", *tasks]
-    task = out / "tasks" / "sessions-quick-001.json"
-    for damage in (
-        lambda: task.write_bytes(wanted[task][:100]),
-        lambda: task.write_bytes(wanted[task].replace(b"1", b"2", 1)),
-        lambda: (out / "tasks" / "sessions-quick-002.json").write_bytes(wanted[task]),
-        lambda: (out / "study.json").write_text('{"cells'),
-        lambda: (out / "tasks" / ".sessions-quick-001.json.0123456789abcdef.tmp").write_text("of a killed run"),
-    ):
-        damage()
-        again = run_study(design, folder=out, resume=True)
-        assert len(again.seconds) <= 1
-        assert {
-            path: path.read_bytes() for path in out.rglob("*") if path.is_file() and path.name != "run.json"
-        } == wanted
-    monkeypatch.setattr(receipts, "made_with", lambda: {**made_with(), "scipy": "0.1"})
-    with pytest.raises(UserError, match=rf"other versions: scipy \({made_with()['scipy']} there, 0.1 here\)"):
-        run_study(design, folder=out, resume=True)
-    monkeypatch.undo()
-    with RunFolder.fill(out, resume=True), ThreadPoolExecutor(1) as other:
-        refused = other.submit(run_study, design, folder=out, resume=True).exception()
-    assert f"{out} is being written by another process" in str(refused)
-    (out / "index.json").unlink()
-    (out / "study.json").write_text("[1]")
+    assert sorted(Index.read(folder).receipts) == ["study.json", "study.parquet", *tasks]
+    for name, damage in DAMAGES.items():
+        damage(folder, folder / tasks[1])
+        again = tiny(folder=folder, resume=True)
+        assert len(again.seconds) <= 1, name
+        assert bytes_of(folder) == before, name
+
+
+def test_a_study_made_by_other_versions_is_refused(folder, monkeypatch):
+    here = made_with()
+    monkeypatch.setattr(receipts, "made_with", lambda: {**here, "scipy": "0.1"})
+    with pytest.raises(UserError, match=rf"other versions: scipy \({here['scipy']} there, 0.1 here\)"):
+        tiny(folder=folder, resume=True)
+
+
+def test_a_study_without_its_table_is_refused(folder):
+    (folder / "index.json").unlink()
+    (folder / "study.json").write_text("[1]")
     with pytest.raises(UserError, match=r"study.json is missing or damaged"):
-        run_study(design, folder=out, resume=True)
+        tiny(folder=folder, resume=True)
 
 
 COMMAND = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",
            *(part for name, n in SIZES.items() for part in ("--option", f"{name}={n}")),
            "--agents", ",".join(AGENTS), "--protocols", "loocv,off_policy"]  # fmt: skip
-SAME = ("results.json", "summary.json", "report.html", "study.json")
-
-
-def bytes_of(folder):
-    files = [folder / name for name in SAME] + sorted((folder / "tasks").iterdir())
-    return {file.name: file.read_bytes() for file in files}
 
 
 @pytest.mark.slow
@@ -198,22 +220,30 @@ def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
     subprocess.run([*command, "--workers", "1", "--out", str(tmp_path / "one")], check=True, capture_output=True)
     subprocess.run([*command, "--workers", "2", "--out", str(tmp_path / "two")], check=True, capture_output=True)
     broken = tmp_path / "broken"
-    process = subprocess.Popen([*command, "--workers", "1", "--out", str(broken)], stderr=subprocess.PIPE)
+    command += ["--workers", "1", "--out", str(broken)]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
     while process.poll() is None and not any(name.startswith("tasks/") for name in Index.of(broken).receipts):
         time.sleep(0.01)
     process.send_signal(signal.SIGKILL)
     process.communicate()
     assert not (broken / "results.json").exists()
     assert 1 <= len(list((broken / "tasks").glob("*.json"))) < 4
-    done = subprocess.run(
-        [*command, "--workers", "1", "--resume", "--out", str(broken)], check=True, capture_output=True, text=True
-    )
-    assert "already existed" in done.stderr
-    one = bytes_of(tmp_path / "one")
+    resumed = subprocess.run([*command, "--resume"], check=True, capture_output=True, text=True)
+    assert "already existed" in resumed.stderr
+    one, two, taken_up = (results_of(tmp_path / name) for name in ("one", "two", "broken"))
+    assert two == one
+    assert taken_up == one
     assert len(one) == 8
-    assert bytes_of(tmp_path / "two") == one
-    assert bytes_of(broken) == one
     assert b"mean loss" in one["report.html"]
+
+
+RESULTS = ("results.json", "summary.json", "report.html", "study.json")
+
+
+def results_of(folder):
+    """Return the results of a study in a folder, and those of its tasks."""
+    files = bytes_of(folder)
+    return {name: files[name] for name in files if name in RESULTS or name.startswith("tasks/")}
 
 
 @pytest.mark.slow
@@ -237,27 +267,41 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 
-def test_wrong_studies_are_one_line(capsys, tmp_path):
-    assert "at least one catalogue" in fails(capsys, *COMMAND, "--catalogues", 0, "--out", tmp_path / "a")
-    assert "give --catalogues too" in fails(capsys, *COMMAND, "--resume", "--out", tmp_path / "a")
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--catalogues", 0], "at least one catalogue"),
+        (["--resume"], "give --catalogues too"),
+        (["--clip", 5, "--option", "clip=15"], "--clip and --option clip are one setting"),
+    ],
+    ids=["no catalogue", "resume", "clip twice"],
+)
+def test_wrong_flags_of_a_study_are_one_line(capsys, tmp_path, arguments, words):
+    assert words in fails(capsys, *COMMAND, *arguments, "--out", tmp_path / "out")
+
+
+def test_a_study_to_take_up_has_a_folder(capsys):
     assert "name the study's folder" in fails(capsys, *COMMAND, "--catalogues", 2, "--resume")
-    assert "--clip and --option clip are one setting" in fails(capsys, *COMMAND, "--clip", 5, "--option", "clip=15")
-    settings = tmp_path / "s.toml"
-    for text, words in (
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
         ("", "name at least one world"),
         ("catalogue = 3\n[[worlds]]\nworld='sessions'", "did you mean 'catalogues'"),
         ("[[worlds]]\nworlds='sessions'", "unknown key 'worlds'"),
         ("[[worlds]]\nworld='session'", "did you mean 'sessions'"),
-        ("agents='svd'\n[[worlds]]\nworld='sessions'\nagents='svd'", "agents must be a list"),
+        ("agents='svd'\n[[worlds]]\nworld='sessions'", "agents must be a list"),
+        ("[[worlds]]\nworld='sessions'\nagents='svd'", "agents must be a list"),
         ("catalogues='3'\n[[worlds]]\nworld='sessions'", "at least one catalogue, got '3'"),
         ("[factors]\nclipp=[1, 2]\n[[worlds]]\nworld='sessions'", "did you mean 'clip'"),
         ("[factors]\nclip=[]\n[[worlds]]\nworld='sessions'", "factor clip has no level"),
         ("[factors]\nclip=[5, 5]\n[[worlds]]\nworld='sessions'", "factor clip has a level twice"),
-    ):
-        settings.write_text(text)
-        assert words in fails(capsys, "study", settings, "--out", tmp_path / "b")
-    with pytest.raises(UserError, match="unknown key 'agnets'"):
-        setup_of({"world": "sessions", "agnets": []})
+    ],
+)
+def test_wrong_settings_files_are_one_line(capsys, tmp_path, text, words):
+    (tmp_path / "settings.toml").write_text(text)
+    assert words in fails(capsys, "study", tmp_path / "settings.toml", "--out", tmp_path / "out")
 
 
 def test_a_settings_file_says_what_the_flags_say(capsys, tmp_path):
@@ -268,12 +312,11 @@ def test_a_settings_file_says_what_the_flags_say(capsys, tmp_path):
         "[[worlds]]\nworld = 'sessions'\npreset = 'quick'\nparams = { n_items = 20, n_flips = 5 }\n"
         "[analysis]\nanything = 1\n"
     )
-    assert [t.seed for t in design_of(settings).tasks()] == [40, 41]
     out = tmp_path / "out"
     assert run(capsys, "study", settings, "--workers", 1, "--out", out)[0] == 0
-    rows = json.loads((out / "results.json").read_text())["records"]
-    assert {r["seed"] for r in rows} == {40, 41}
-    assert {r["metric"] for r in rows if r["protocol"] == "off_policy"} == {"snips", "clipped_ips"}
+    records = json.loads((out / "results.json").read_text())["records"]
+    assert {r["seed"] for r in records} == {40, 41}
+    assert {r["metric"] for r in records if r["protocol"] == "off_policy"} == {"snips", "clipped_ips"}
 
 
 OUTSIDE = '''
@@ -341,46 +384,45 @@ def halved(rows):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", ["sessions", "outside:Coins"])
-def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
+@pytest.mark.parametrize(
+    ("world", "params"),
+    [("sessions", ["--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5"]), ("outside:Coins", [])],
+    ids=["sessions", "a world of one's own"],
+)
+def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world, params):
     """Agent, estimator, protocol and world, in one ``compare --catalogues 3`` and its report, in all processes."""
     (tmp_path / "outside.py").write_text(OUTSIDE)
     sizes = COMMAND[COMMAND.index("--option") : COMMAND.index("--agents")]
-    of_world = ["--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5"] if world == "sessions" else []
-    names = [
-        "--agents",
-        "random,popularity,outside:Last",
-        "--protocols",
-        "off_policy+estimators=clipped_ips/ips/outside:halved,ab_test,outside:Alphabet",
-    ]
-    command = [sys.executable, "-m", "recsim_mnar", "compare", "--world", world, *of_world, *sizes, *names]
-    command += ["--catalogues", "3", "--workers", "2", "--out", "out"]
-    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path, env={**os.environ})
+    protocols = "off_policy+estimators=clipped_ips/ips/outside:halved,ab_test,outside:Alphabet"
+    command = [sys.executable, "-m", "recsim_mnar", "compare", "--world", world, *params, *sizes,
+               "--agents", "random,popularity,outside:Last", "--protocols", protocols,
+               "--catalogues", "3", "--workers", "2", "--out", "out"]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
     assert "outside:Alphabet" in done.stdout
     summary = json.loads((tmp_path / "out" / "summary.json").read_text())["summary"]
-    (own,) = [row for row in summary if row["protocol"] == "outside:Alphabet"]
-    assert own["catalogues"] == 3
-    assert own["picks"] == {"random": 3}
+    (alphabet,) = [row for row in summary if row["protocol"] == "outside:Alphabet"]
+    assert alphabet["catalogues"] == 3
+    assert alphabet["picks"] == {"random": 3}
     page = (tmp_path / "out" / "report.html").read_text()
     assert page.count("outside:Alphabet") >= 3
     assert "outside:Last" in page
     assert "outside:halved" in page
-    rows = json.loads((tmp_path / "out" / "results.json").read_text())["records"]
-    judged = {metric: [r["value"] for r in rows if r["metric"] == metric] for metric in ("ips", "outside:halved")}
-    assert judged["outside:halved"] == pytest.approx([0.5 * value for value in judged["ips"]], rel=1e-12)
-    assert all(r["details"]["verdict_level"] != "trust" for r in rows if r["metric"] == "outside:halved")
-    truth = {r["agent"]: r["value"] for r in rows if r["protocol"] == "truth"}
+    records = json.loads((tmp_path / "out" / "results.json").read_text())["records"]
+    ips, halved = ([r["value"] for r in records if r["metric"] == name] for name in ("ips", "outside:halved"))
+    np.testing.assert_allclose(halved, 0.5 * np.array(ips), rtol=1e-12)
+    assert all(r["details"]["verdict_level"] != "trust" for r in records if r["metric"] == "outside:halved")
+    truth = {r["agent"]: r["value"] for r in records if r["protocol"] == "truth"}
     assert set(truth) == {"random", "popularity", "outside:Last"}
-    if world != "sessions":
+    if world == "outside:Coins":
         assert truth["outside:Last"] == pytest.approx(0.8)
         assert truth["random"] == pytest.approx(0.5, abs=0.05)
 
 
 def test_a_study_needs_no_truth_share_where_the_best_is_zero():
     judgement = judgement_of_run("costs", None) | {"best_truth": 0.0}
-    found = Study({}, [{"cell": "w", "levels": {}, "catalogue": 0, "judgements": [judgement], "records": []}])
-    (row,) = found.summary()
+    study = Study({}, [{"cell": "w", "levels": {}, "catalogue": 0, "judgements": [judgement], "records": []}])
+    (row,) = study.summary()
     assert row["cost_share"]["mean"] is None
-    assert found.sentences() == ["A/B test picks the best agent in 0 of 1 catalogues, a worse one in 1."]
+    assert study.sentences() == ["A/B test picks the best agent in 0 of 1 catalogues, a worse one in 1."]
     judgement["unusable"] = ["a"]
-    assert found.summary()[0]["unusable"]["count"] == 1
+    assert study.summary()[0]["unusable"]["count"] == 1

@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 import pyarrow.parquet as pq
 import pytest
+from numpy.testing import assert_allclose
 from scipy import stats
 
 import toys
 from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.base import Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Setup
-from recsim_mnar.protocols.records import Ranking, Record, Target, judge
+from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.report.study_page import agents_table
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.studies import Design, Study, run_study
@@ -35,42 +36,45 @@ def study():
     return run_study(DESIGN)
 
 
-def untouched(study, protocols, factor):
-    """Whether a factor changes no number of these protocols, in any catalogue."""
+def unchanged_by(factor, study, protocols):
+    """Return True if no number of these protocols differs between the factor's levels, in any catalogue."""
     frame = study.frame()
-    own = frame[frame["protocol"].isin(protocols)]
-    others = [name for name in study.factors if name != factor]
-    return bool(own.groupby([*others, "catalogue", "protocol", "metric", "agent"])["value"].nunique().eq(1).all())
+    rows = frame[frame["protocol"].isin(protocols)]
+    other_factors = [name for name in study.factors if name != factor]
+    values = rows.groupby([*other_factors, "catalogue", "protocol", "metric", "agent"])["value"]
+    return bool(values.nunique().eq(1).all())
+
+
+CELL = ["logging", "clip", "catalogue"]
 
 
 def test_factors_are_crossed_and_are_columns_of_one_table(study):
     frame = study.frame()
     assert list(frame.columns[:2]) == ["logging", "clip"]
     assert len(study.results) == 2 * 2 * 2
-    assert frame.groupby(["logging", "clip", "catalogue", "protocol", "metric", "agent"]).size().eq(1).all()
+    assert frame.groupby([*CELL, "protocol", "metric", "agent"]).size().eq(1).all()
     judged = frame[frame["picked"].notna()]
-    assert judged.groupby(["logging", "clip", "catalogue", "protocol", "metric"])["picked"].any().all()
-    truth = frame[(frame["protocol"] == "truth") & (frame["metric"] == "ctr")]
-    best = truth.groupby(["logging", "clip", "catalogue"])["value"].transform("max")
-    keys = ["logging", "clip", "catalogue", "agent"]
-    expected = truth.assign(expected=1.0 - truth["value"] / best)[[*keys, "expected"]]
-    joined = judged.merge(expected, on=keys)
-    assert len(joined) == len(judged)
-    np.testing.assert_allclose(joined["cost"].astype(float), joined["expected"], atol=1e-12)
+    assert judged.groupby([*CELL, "protocol", "metric"])["picked"].any().all()
+    truth = frame[(frame["protocol"] == "truth") & (frame["metric"] == "ctr")].set_index([*CELL, "agent"])["value"]
+    cost = 1.0 - truth / truth.groupby(CELL).transform("max")
+    expected = cost.reindex(pd.MultiIndex.from_frame(judged[[*CELL, "agent"]]))
+    assert_allclose(judged["cost"].astype(float), expected, atol=1e-12)
+
+
+class SeedsOfLabels(Design):
+    """A planted breach: cells of one catalogue have seeds of their own."""
+
+    def tasks(self):
+        return [replace(task, seed=derive_seed(self.seed, task.label)) for task in super().tasks()]
 
 
 def test_a_factor_changes_nothing_that_it_cannot_touch(study):
-    """Truth and A/B test do not know the logging policy, and leave-one-out not the clip; a planted breach is found."""
-    assert untouched(study, ["truth", "ab_test"], "logging")
-    assert untouched(study, ["truth", "ab_test", "loocv"], "clip")
-    assert not untouched(study, ["off_policy"], "clip")
-
-    class SeedsOfLabels(Design):
-        def tasks(self):
-            return [replace(t, seed=derive_seed(self.seed, t.label)) for t in super().tasks()]
-
+    """Truth and A/B test do not depend on the logging policy, nor leave-one-out on the clip."""
+    assert unchanged_by("logging", study, ["truth", "ab_test"])
+    assert unchanged_by("clip", study, ["truth", "ab_test", "loocv"])
+    assert not unchanged_by("clip", study, ["off_policy"])
     breach = run_study(SeedsOfLabels([WORLD], AGENTS, ["ab_test"], factors={"clip": [2.0, 15.0]}, catalogues=1))
-    assert not untouched(breach, ["truth", "ab_test"], "clip")
+    assert not unchanged_by("clip", breach, ["truth", "ab_test"])
 
 
 @pytest.mark.parametrize(
@@ -98,27 +102,40 @@ def test_an_agents_option_keeps_its_name():
 
 def test_levels_and_catalogues_are_added_and_nothing_else_is_run_again(tmp_path):
     small = Design([WORLD], AGENTS, ["off_policy"], factors={"clip": [2.0]}, catalogues=2)
+    wider = replace(small, factors={"clip": [2.0, 5.0]})
     out = tmp_path / "study"
     run_study(small, folder=out, save_raw=True)
     with pytest.raises(UserError, match="no finished study"):
         Study.read(tmp_path)
-    before = {path.name: path.read_bytes() for path in [*(out / "tasks").iterdir(), *(out / "raw").iterdir()]}
-    more = run_study(replace(small, factors={"clip": [2.0, 5.0]}), folder=out, resume=True, save_raw=True)
-    assert sorted(more.seconds) == ["sessions-quick,clip=5.0-000", "sessions-quick,clip=5.0-001"]
-    longer = run_study(replace(small, factors={"clip": [2.0, 5.0]}, catalogues=3), folder=out, resume=True)
+    before = toys.bytes_of(out)
+    more_levels = run_study(wider, folder=out, resume=True, save_raw=True)
+    assert sorted(more_levels.seconds) == ["sessions-quick,clip=5.0-000", "sessions-quick,clip=5.0-001"]
+    longer = run_study(replace(wider, catalogues=3), folder=out, resume=True)
     assert sorted(longer.seconds) == ["sessions-quick,clip=2.0-002", "sessions-quick,clip=5.0-002"]
-    after = {path.name: path.read_bytes() for path in [*(out / "tasks").iterdir(), *(out / "raw").iterdir()]}
     assert Study.read(out).results == longer.results
-    assert after.items() >= before.items()
+    after = toys.bytes_of(out)
+    assert [name for name in before if "/" in name and after[name] != before[name]] == []
     with pytest.raises(UserError, match="holds a study with the cell"):
         run_study(replace(small, factors={"clip": [5.0]}, catalogues=3), folder=out, resume=True)
 
 
-def test_a_level_may_set_several_things_at_once():
-    sizes = [{"n_items": 20, "n_flips": 5}, {"n_items": 40, "n_flips": 10}]
-    cells = Design([{"world": "sessions", "preset": "quick"}], factors={"size": sizes, "clip": [5, 15]}).all_cells()
-    assert [cell.levels["size"] for cell in cells[::2]] == ["n_items=20,n_flips=5", "n_items=40,n_flips=10"]
-    assert [cell.setup.params for cell in cells[::2]] == sizes
+SMALL_SIZE = {"n_items": 20, "n_flips": 5}
+LARGE_SIZE = {"n_items": 40, "n_flips": 10}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "labels"),
+    [
+        ([SMALL_SIZE, LARGE_SIZE], ["n_items=20,n_flips=5", "n_items=40,n_flips=10"]),
+        ({"small": SMALL_SIZE, "large": LARGE_SIZE}, ["small", "large"]),
+    ],
+    ids=["without names", "with names"],
+)
+def test_a_level_may_set_several_things_at_once(sizes, labels):
+    factors = {"size": sizes, "clip": [5, 15]}
+    cells = Design([{"world": "sessions", "preset": "quick"}], factors=factors).all_cells()
+    assert [cell.levels["size"] for cell in cells[::2]] == labels
+    assert [cell.setup.params for cell in cells[::2]] == [SMALL_SIZE, LARGE_SIZE]
     assert [cell.setup.options for cell in cells] == [{"clip": 5}, {"clip": 15}] * 2
 
 
@@ -142,23 +159,22 @@ def test_the_order_of_factors_changes_no_cell(tmp_path):
     assert other.frame()["value"].tolist() == first.frame()["value"].tolist()
 
 
-def test_levels_that_are_tables_may_have_names():
-    sizes = {"small": {"n_items": 20, "n_flips": 5}, "large": {"n_items": 40, "n_flips": 10}}
-    named = Design([WORLD], AGENTS, factors={"size": sizes, "clip": [2.0]}, catalogues=1).all_cells()
-    assert [cell.levels for cell in named] == [{"size": "small", "clip": 2.0}, {"size": "large", "clip": 2.0}]
-    assert [cell.setup.params["n_items"] for cell in named] == [20, 40]
+FLAGS = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",
+         *(word for name, n in SIZES.items() for word in ("--option", f"{name}={n}")),
+         "--agents", ",".join(AGENTS), "--protocols", "off_policy", "--seed", 3]  # fmt: skip
+LEVELS = ["--logging", "svd,random", "--clip", "2.0,15.0"]
+
+
+@pytest.mark.parametrize("flags", [LEVELS, ["--first-seed", 0], ["--resume"]], ids=["levels", "seed", "resume"])
+def test_flags_of_a_study_need_a_number_of_catalogues(capsys, tmp_path, flags):
+    status, _, err = run(capsys, *FLAGS, *flags, "--out", tmp_path / "out")
+    assert status == 2
+    assert "needs a study" in err
 
 
 def test_flags_with_several_levels_are_the_settings_file(capsys, tmp_path):
-    sizes = [word for name, n in SIZES.items() for word in ("--option", f"{name}={n}")]
-    command = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5", *sizes, "--agents",
-               ",".join(AGENTS), "--protocols", "off_policy", "--seed", 3]  # fmt: skip
-    levels = ["--logging", "svd,random", "--clip", "2.0,15.0"]
-    for of_a_study in (levels, ["--first-seed", 0], ["--resume"]):  # 0 is a seed as any other
-        status, _, said = run(capsys, *command, *of_a_study, "--out", tmp_path / "no")
-        assert (status, "needs a study" in said) == (2, True)
     out = tmp_path / "flags"
-    status, text, _ = run(capsys, *command, *levels, "--catalogues", 2, "--workers", 1, "--save-raw", "--out", out)
+    status, text, _ = run(capsys, *FLAGS, *LEVELS, "--catalogues", 2, "--workers", 1, "--save-raw", "--out", out)
     assert status == 0
     assert max(map(len, text.splitlines()[:-1])) <= 80
     settings = tmp_path / "design.toml"
@@ -168,18 +184,12 @@ def test_flags_with_several_levels_are_the_settings_file(capsys, tmp_path):
         "[factors]\nlogging = ['svd', 'random']\nclip = [2.0, 15.0]\n"
         "[[worlds]]\nworld = 'sessions'\npreset = 'quick'\nparams = { n_items = 20, n_flips = 5 }\n"
     )
-    assert [t.label for t in design_of(settings).tasks()] == [
-        path.stem for path in sorted((out / "tasks").iterdir(), key=lambda path: _order(path.stem))
-    ]
+    labels = {path.stem for path in (out / "tasks").iterdir()}
+    assert {task.label for task in design_of(settings).tasks()} == labels
     table = pq.read_table(out / "study.parquet").to_pandas()
     assert {"logging", "clip", "truth", "abstained", "cost"} <= set(table.columns)
     assert run(capsys, "verify", out)[0] == 0
     assert len(list((out / "raw").iterdir())) == 8
-
-
-def _order(label):
-    """Of a label the place of its levels in the design."""
-    return (label.count("random"), label.count("15.0"), label)
 
 
 # ---------------------------------------------------------------------------------------------------------- abstention
@@ -188,107 +198,128 @@ GAIN = Target("ctr", "CTR")
 
 
 def record(protocol, agent, value, half=0.001, severity=0.0, **details):
-    details |= {"findings": [{"severity": severity}], "verdict_level": "do_not_use" if severity >= 2 else "trust"}
+    """A record whose worst finding has this severity."""
+    details["findings"] = [{"severity": severity}]
+    details["verdict_level"] = "do_not_use" if severity >= 2 else "trust"
     return toys.record(protocol, agent, value, half=half, **details)
 
 
 @pytest.mark.parametrize(
-    ("severities", "limits", "severity", "reason"),
+    ("severities", "upper_limits", "severity", "reason"),
     [
         ((0.5, 0.2, 0.1), {}, 0.5, ""),
         ((2.5, 0.2, 0.1), {}, 2.5, "too little data on its pick a"),
         ((0.5, 3.0, 0.1), {}, 0.5, ""),  # unusable, and below the pick as far as anybody knows
-        ((0.5, 3.0, 0.1), {"b": 0.9}, 3.0, "too little data on b, which may be better"),
         ((0.5, 3.0, 4.0), {"b": 0.9, "c": 0.9}, 4.0, "too little data on b and c, which may be better"),
         ((0.5, 1.5, 0.1), {"b": 0.9}, 1.5, ""),  # a rival that may be judged is no reason
     ],
 )
-def test_a_protocol_abstains_where_its_pick_or_a_rival_cannot_be_judged(severities, limits, severity, reason):
+def test_a_protocol_abstains_where_its_pick_or_a_rival_cannot_be_judged(severities, upper_limits, severity, reason):
     truth = {"a": 0.03, "b": 0.02, "c": 0.01}
     records = [record("truth", agent, value) for agent, value in truth.items()]
-    for (agent, value), own in zip(truth.items(), severities, strict=True):
-        more = {"target_high": limits[agent]} if agent in limits else {}
-        records.append(record("p", agent, value, severity=own, **more))
-    (found,) = judge(records, [Ranking("p", "ctr", "p", GAIN)])
-    assert (found.severity, found.reason, found.abstains) == (severity, reason, bool(reason))
+    for (agent, value), worst in zip(truth.items(), severities, strict=True):
+        details = {"target_high": upper_limits[agent]} if agent in upper_limits else {}
+        records.append(record("p", agent, value, severity=worst, **details))
+    (judgement,) = judge(records, [Ranking("p", "ctr", "p", GAIN)])
+    assert (judgement.severity, judgement.reason, judgement.abstains) == (severity, reason, bool(reason))
 
 
-def test_the_summary_says_how_often_a_protocol_decides_and_what_it_loses_there(study):
-    frame, rows = study.frame(), {(tuple(r["levels"].values()), r["title"]): r for r in study.summary()}
-    for (levels, title), row in rows.items():
-        own = [j for j in study.judgements() if (tuple(j["levels"].values()), j["title"]) == (levels, title)]
-        decided = [j["cost_share"] for j in own if not j["abstains"]]
+def test_the_summary_counts_decisions_and_what_they_lose(study):
+    judgements = study.judgements()
+    for row in study.summary():
+        of_row = [j for j in judgements if (j["levels"], j["title"]) == (row["levels"], row["title"])]
+        decided = [j["cost_share"] for j in of_row if not j["abstains"]]
         assert row["decides"]["count"] == len(decided)
-        assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in own]))
+        assert row["cost_share"]["mean"] == pytest.approx(np.mean([j["cost_share"] for j in of_row]))
         assert row["cost_decided"]["mean"] == (pytest.approx(np.mean(decided)) if decided else None)
-    best = study.always()[0]
+
+
+def test_the_best_agent_to_always_pick_is_the_cheapest_on_average(study):
+    frame = study.frame()
     costs = frame[(frame["protocol"] == "ab_test") & frame["cost"].notna()]
     costs = costs[(costs["logging"] == "user-popularity") & (costs["clip"] == 2.0)]
     means = costs.astype({"cost": float}).groupby("agent")["cost"].mean()
+    best = study.always()[0]
     assert best["agent"] == means.idxmin()
     assert best["cost"]["mean"] == pytest.approx(means.min())
 
 
 def test_risk_and_coverage_follow_the_severity(study):
-    judged = [j for j in study.judgements() if j["metric"] == "clipped_ips"]
+    judged = pd.DataFrame(
+        {"logging": j["levels"]["logging"], "cost": j["cost_share"]}
+        for j in study.judgements()
+        if j["metric"] == "clipped_ips"
+    )
     curves = study.risk_coverage("clipped_ips", by="logging")
     assert len(curves["logging"].unique()) == 2
-    for logging, own in curves.groupby("logging"):
-        assert own["decides"].is_monotonic_increasing
-        assert own["decides"].iloc[-1] == 1.0
-        costs = [j["cost_share"] for j in judged if j["levels"]["logging"] == logging]
-        assert own["cost"].iloc[-1] == pytest.approx(np.mean(costs))
-    assert study.risk_coverage("clipped_ips")["cost"].iloc[-1] == pytest.approx(
-        np.mean([j["cost_share"] for j in judged])
-    )
+    for logging, curve in curves.groupby("logging"):
+        assert curve["decides"].is_monotonic_increasing
+        assert curve["decides"].iloc[-1] == 1.0
+        assert curve["cost"].iloc[-1] == pytest.approx(judged["cost"][judged["logging"] == logging].mean())
+    assert study.risk_coverage("clipped_ips")["cost"].iloc[-1] == pytest.approx(judged["cost"].mean())
 
 
 # ---------------------------------------------------------------------------------------------------------- pairs
 
 
-def test_paired_differences_are_those_of_scipy_and_holms_adjustment_is_the_textbooks():
-    rng = np.random.default_rng(2)
-    x, y = rng.exponential(0.02, (2, 12))
-    found = paired_difference(np.column_stack([x, y]), 1.0, 0.95)
-    assert found["difference"] == pytest.approx((x - y).mean())
-    assert found["p_t"] == pytest.approx(stats.ttest_rel(x, y).pvalue)
-    assert found["p_wilcoxon"] == pytest.approx(stats.wilcoxon(x, y).pvalue)
-    assert found["low"] < found["difference"] < found["high"]
-    assert holm(np.array([0.01, 0.04, 0.03, math.nan])).tolist() == pytest.approx(
-        [0.03, 0.06, 0.06, math.nan], nan_ok=True
-    )
+def test_paired_differences_are_those_of_scipy():
+    x, y = np.random.default_rng(2).exponential(0.02, (2, 12))
+    paired = paired_difference(np.column_stack([x, y]), 1.0, 0.95)
+    assert paired["difference"] == pytest.approx((x - y).mean())
+    assert paired["p_t"] == pytest.approx(stats.ttest_rel(x, y).pvalue)
+    assert paired["p_wilcoxon"] == pytest.approx(stats.wilcoxon(x, y).pvalue)
+    assert paired["low"] < paired["difference"] < paired["high"]
+
+
+def test_few_or_equal_pairs_have_no_interval():
     few = paired_difference(np.array([(0.1, 0.2)] * 4), 1.0, 0.95)
     assert math.isnan(few["low"])
-    same = paired_difference(np.array([(0.1, 0.1)] * 6), 1.0, 0.95)
-    assert math.isnan(same["low"])
-    assert (same["p_t"], same["p_wilcoxon"]) == (1.0, 1.0)
-    wide = bounded_interval(np.array([1.0, -1.0, 1.0, 1.0, -1.0]), 1.0, 0.95)
-    assert -1.0 <= wide[0] < wide[1] <= 1.0
+    equal = paired_difference(np.array([(0.1, 0.1)] * 6), 1.0, 0.95)
+    assert math.isnan(equal["low"])
+    assert (equal["p_t"], equal["p_wilcoxon"]) == (1.0, 1.0)
+
+
+def test_an_interval_stays_within_its_bounds():
+    low, high = bounded_interval(np.array([1.0, -1.0, 1.0, 1.0, -1.0]), 1.0, 0.95)
+    assert -1.0 <= low < high <= 1.0
+
+
+def test_holms_adjustment_is_the_textbooks():
+    adjusted = holm(np.array([0.01, 0.04, 0.03, math.nan]))
+    assert_allclose(adjusted, [0.03, 0.06, 0.06, math.nan])
 
 
 def test_protocols_and_levels_are_compared_catalogue_by_catalogue(study):
-    found = study.compare("leave-one-out", "clipped_ips", by="logging")
+    between = study.compare("leave-one-out", "clipped_ips", by="logging")
     frame = study.frame()
     picked = frame[frame["picked"] == True]  # noqa: E712  # None where nothing is judged
-    cost = picked.pivot_table("cost", ["logging", "clip", "catalogue"], "metric")
+    cost = picked.pivot_table("cost", CELL, "metric")
     expected = (cost["hr@1"] - cost["clipped_ips"]).groupby("logging").mean()
-    assert dict(zip(found["logging"], found["difference"], strict=True)) == pytest.approx(expected.to_dict())
-    assert found["n"].tolist() == [2, 2]  # catalogues: the cells of one are no further evidence
+    assert between.set_index("logging")["difference"].to_dict() == pytest.approx(expected.to_dict())
+    assert between["n"].tolist() == [2, 2]  # catalogues: the cells of one are no further evidence
     levels = study.compare_levels("clip", "clipped_ips", of="tau")
     assert levels["clip"].tolist() == ["15.0 - 2.0"]
     assert levels["n"].tolist() == [2]
     gap = study.compare_levels("clip", "clipped_ips", minus="leave-one-out")
-    alone = [study.compare_levels("clip", name)["difference"][0] for name in ("clipped_ips", "leave-one-out")]
-    assert gap["difference"][0] == pytest.approx(alone[0] - alone[1])
-    wrong_calls = (
-        lambda: study.compare("loo", "nothing"),
-        lambda: study.compare_levels("clap", "ab_test"),
-        lambda: study.compare("loocv", "ab_test", by="clap"),
-        lambda: study.compare("loocv", "ab_test", of="x"),
-    )
-    for wrong in wrong_calls:
-        with pytest.raises(UserError):
-            wrong()
+    ips, loo = (study.compare_levels("clip", name)["difference"][0] for name in ("clipped_ips", "leave-one-out"))
+    assert gap["difference"][0] == pytest.approx(ips - loo)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda study: study.compare("loo", "nothing"),
+        lambda study: study.compare_levels("clap", "ab_test"),
+        lambda study: study.compare("loocv", "ab_test", by="clap"),
+        lambda study: study.compare("loocv", "ab_test", of="x"),
+        lambda study: study.means("clipp"),
+        lambda study: study.plot("x.svg", by="n_items"),
+    ],
+    ids=["protocol", "levels", "by", "of", "means", "plot"],
+)
+def test_unknown_names_are_refused(study, call):
+    with pytest.raises(UserError):
+        call(study)
 
 
 @pytest.mark.verify
@@ -308,18 +339,15 @@ def test_means_and_differences_are_grouped_by_several_factors(study):
     frame = study.frame().query("picked and metric in ['hr@1', 'clipped_ips']")
     by = ["logging", "clip"]
     costs = frame.groupby([*by, "metric", "catalogue"])["cost"].mean()
-    expected = costs.groupby([*by, "metric"]).mean().unstack()
+    expected = costs.groupby([*by, "metric"]).mean().unstack()["clipped_ips"]
     means = study.means(by, protocols=["hr@1", "clipped_ips"]).set_index([*by, "title"])["mean"].unstack()
-    np.testing.assert_allclose(means.loc[expected.index, "clipped IPS"], expected["clipped_ips"], atol=1e-12)
+    assert_allclose(means.loc[expected.index, "clipped IPS"], expected, atol=1e-12)
+    change = expected.unstack()[15.0] - expected.unstack()[2.0]
     step = study.compare_levels("clip", "off_policy", by="logging").set_index("logging")["difference"]
-    own = expected["clipped_ips"].unstack()
-    np.testing.assert_allclose(step[own.index], own[15.0] - own[2.0], atol=1e-12)
+    assert_allclose(step[change.index], change, atol=1e-12)
     both = study.compare_levels(["clip", "logging"], "off_policy")
-    change = own[15.0] - own[2.0]
     assert both[["clip", "logging"]].to_numpy().tolist() == [["15.0 - 2.0", "random - user-popularity"]]
     assert both["difference"].item() == pytest.approx(change["random"] - change["user-popularity"], abs=1e-12)
-    with pytest.raises(UserError, match="clipp"):
-        study.means("clipp")
 
 
 def test_pairs_in_groups_of_one_column_are_one_row_each():
@@ -350,8 +378,6 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
     study.plot(tmp_path / "cost.svg", by="logging")
     assert (tmp_path / "cost.svg").read_bytes().startswith(b"<?xml")
     study.plot(tmp_path / "tau.svg", of="tau")
-    with pytest.raises(UserError, match="no factor"):
-        study.plot(tmp_path / "x.svg", by="n_items")
 
 
 # ---------------------------------------------------------------------------------------------------------- raw results
@@ -365,17 +391,11 @@ class Counted(Protocol):
     needs = frozenset({"test_log"})
 
     def judge(self, study):
-        log = study.log()
-        shown = log.is_bandit
-        records = []
+        shown = study.log().bandit()
+        value = shown["reward"]
         for agent in study.policies:
-            value = log["reward"][shown]
-            study.keep_raw(self.name, "clicks", agent, user=log["user"][shown], value=value)
-            interval = (float(value.mean()), 0.0, 1.0)
-            records.append(
-                Record.of(study.world.name, self.name, agent, "clicks", interval, level=0.95, n=1, seconds=0.0)
-            )
-        return records
+            study.keep_raw(self.name, "clicks", agent, user=shown["user"], value=value)
+        return [toys.record(self.name, agent, float(value.mean()), "clicks") for agent in study.policies]
 
 
 RAW = {
@@ -390,18 +410,21 @@ RAW = {
 }  # fmt: skip
 
 
+def raw_means(raw, by):
+    """The weighted means of raw results in groups."""
+    raw["total"] = raw["value"] * raw["weight"]
+    sums = raw.groupby(by, observed=True)[["total", "weight"]].sum()
+    return (sums["total"] / sums["weight"]).to_dict()
+
+
 def test_raw_results_of_all_cells_are_one_table(tmp_path):
     """Levels 0 and .5 are of one type; a level that is no number makes its factor text."""
     factors = {"epsilon": [0, 0.5], "preset": ["quick"]}
-    study = run_study(
-        Design([WORLD], AGENTS, ["ab_test"], factors=factors, catalogues=1), folder=tmp_path / "out", save_raw=True
-    )
+    design = Design([WORLD], AGENTS, ["ab_test"], factors=factors, catalogues=1)
+    study = run_study(design, folder=tmp_path / "out", save_raw=True)
     raw = pd.read_parquet(tmp_path / "out" / "raw", filters=[("protocol", "==", "ab_test")])
-    raw["total"] = raw["value"] * raw["weight"]
-    sums = raw.groupby(["epsilon", "agent"], observed=True)[["total", "weight"]].sum()
     frame = study.frame().query("metric == 'ctr' and protocol == 'ab_test'").set_index(["epsilon", "agent"])
-    expected = (sums["total"] / sums["weight"]).to_dict()
-    assert frame["value"].to_dict() == pytest.approx(expected)
+    assert frame["value"].to_dict() == pytest.approx(raw_means(raw, ["epsilon", "agent"]))
 
 
 def test_raw_results_of_several_lengths_are_refused():
@@ -415,10 +438,9 @@ def test_raw_rows_whose_mean_is_another_number_than_the_record_are_refused():
     trial = Trial(None, {}, None, 0, raw=raw)
     for part in ([0.0, 1.0], [1.0, 1.0]):  # several parts are one mean
         trial.keep_raw("mine", "m", "a", user=[1, 2], value=part)
-    about = {"level": 0.95, "n": 4, "seconds": 0.0}
-    raw.check([Record.of("sessions", "mine", "a", "m", (0.75, 0.0, 1.0), **about)])
+    raw.check([toys.record("mine", "a", 0.75, "m")])
     with pytest.raises(UserError, match="'mine'"):
-        raw.check([Record.of("sessions", "mine", "a", "m", (0.5, 0.0, 1.0), **about)])
+        raw.check([toys.record("mine", "a", 0.5, "m")])
 
 
 @pytest.mark.slow
@@ -429,14 +451,11 @@ def test_the_means_of_raw_results_are_the_table(tmp_path, world):
     (path,) = (tmp_path / "out" / "raw").iterdir()
     raw = pq.read_table(path).to_pandas()
     assert raw["seed"].astype("uint64").unique().tolist() == [study.results[0]["seed"]]
-    raw["total"] = raw["value"] * raw["weight"]
-    sums = raw.groupby(["protocol", "metric", "agent"], observed=True)[["total", "weight"]].sum()
-    means = (sums["total"] / sums["weight"]).to_dict()
+    means = raw_means(raw, ["protocol", "metric", "agent"])
     values = study.frame().set_index(["protocol", "metric", "agent"])["value"].to_dict()
-    own_name = {"test_study_design:Counted": "counted"}
-    assert {key[0] for key in means} == {own_name.get(name, name) for name in setup["protocols"]}
-    for key, value in means.items():
-        assert value == pytest.approx(values[key], rel=1e-9), key
+    renamed = {"test_study_design:Counted": "counted"}
+    assert {protocol for protocol, _, _ in means} == {renamed.get(name, name) for name in setup["protocols"]}
+    assert {key: values[key] for key in means} == pytest.approx(means, rel=1e-9)
 
 
 def test_the_truth_comes_first_and_not_what_begins_alike():

@@ -1,4 +1,4 @@
-"""What a folder, the current folder and a learner may do to who runs a command: the lines of docs/threats.md."""
+"""The lines of docs/threats.md: a folder, the current folder and a learner cannot harm who runs a command."""
 
 import ast
 import contextlib
@@ -46,13 +46,14 @@ def test_every_line_of_the_page_names_tests_that_there_are():
     page = tests.parent / "docs" / "threats.md"
     if not page.exists():
         pytest.skip("the page is not where the tests are: they run against a wheel")
-    lines = [line for line in page.read_text().splitlines() if line.startswith("| ") and "shown by" not in line]
-    for line in lines:
-        file, named = "test_threats.py", re.findall(r"`((?:[\w/]+\.py)?(?:::)?test_\w+)`", line.rpartition(" | ")[2])
-        assert named, line
-        for each in named:
-            given, _, test = each.rpartition("::")
-            file = given or file
+    rows = [line for line in page.read_text().splitlines() if line.startswith("| ") and "shown by" not in line]
+    for row in rows:
+        names = re.findall(r"`((?:[\w/]+\.py)?(?:::)?test_\w+)`", row.rpartition(" | ")[2])
+        assert names, row
+        file = "test_threats.py"
+        for name in names:
+            module, _, test = name.rpartition("::")
+            file = module or file
             assert f"\ndef {test}(" in (tests / file).read_text(), (file, test)
 
 
@@ -127,17 +128,19 @@ def test_what_an_earlier_run_is_to_have_left_is_no_link_to_follow(name, kind, fo
 
 
 @pytest.mark.parametrize("name", ["rows.csv", INDEX, UNFINISHED])
-def test_a_name_that_we_write_is_no_link(name, folder, outside):
-    for prepare in (_to("precious"), _to("nothing")):
-        prepare(folder / name, outside)
-        with pytest.raises(UserError, match="is a symbolic link; nothing is written"), replacing(folder / name):
-            pytest.fail("it is a link")
-        (folder / name).unlink()
-    _hard(folder / name, outside)
-    with replacing(folder / name) as temporary:
+@pytest.mark.parametrize("target", ["precious", "nothing"])
+def test_a_name_that_we_write_is_no_link(name, target, folder, outside):
+    (folder / name).symlink_to(outside / target)
+    with pytest.raises(UserError, match="is a symbolic link; nothing is written"), replacing(folder / name):
+        pytest.fail("it is a link")
+
+
+def test_a_hard_link_is_replaced_and_not_written_through(folder, outside):
+    _hard(folder / "rows.csv", outside)
+    with replacing(folder / "rows.csv") as temporary:
         assert stat.S_ISREG(os.lstat(temporary).st_mode)
         temporary.write_text("ours")
-    assert (folder / name).read_text() == "ours"
+    assert (folder / "rows.csv").read_text() == "ours"
 
 
 @pytest.mark.parametrize("name", ["sub/precious", "sub/../sub/precious", "deep/sub/precious", "../outside/precious"])
@@ -176,13 +179,6 @@ def test_a_folder_that_the_user_names_may_be_a_link(tmp_path, folder):
     assert (folder / INDEX).is_file()
 
 
-def test_a_lock_that_a_killed_run_left_is_taken(folder):
-    (folder / LOCK).write_text("left")
-    with RunFolder.fill(folder):
-        pass
-    assert list(folder.iterdir()) == []
-
-
 WRITERS = {
     "_start.py": {"os.open(os.devnull)"},
     "simulation/executor.py": {"path.write_bytes()"},  # in a folder of mkdtemp's
@@ -195,27 +191,29 @@ WRITERS = {
 
 def test_one_function_opens_what_we_write():
     root = Path(recsim_mnar.__file__).parent
-    found = {}
+    writers = {}
     for path in root.rglob("*.py"):
         text = path.read_text()
-        if "recsim_mnar/agents/" not in path.as_posix() and re.search(r"open\(|write_text|write_bytes|touch\(", text):
-            for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
-                said = _writes(call)
-                if (said and "temporary" not in said) or said == "os.open(temporary)":
-                    found.setdefault(path.relative_to(root).as_posix(), set()).add(said)
-    assert found == WRITERS
+        if "recsim_mnar/agents/" in path.as_posix() or not re.search(r"open\(|write_text|write_bytes|touch\(", text):
+            continue
+        calls = {_writes(node) for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)}
+        calls = {call for call in calls if call and ("temporary" not in call or call == "os.open(temporary)")}
+        if calls:
+            writers[path.relative_to(root).as_posix()] = calls
+    assert writers == WRITERS
 
 
 def _writes(call):
-    """A call that opens a file by its name to write there, without its further arguments; "" for any other."""
-    name, given = ast.unparse(call.func), [ast.unparse(each) for each in call.args]
-    last = name.rpartition(".")[2]
-    if last in ("write_text", "write_bytes", "touch"):
+    """Return a call that opens a file by its name to write there, without its further arguments; "" for any other."""
+    name = ast.unparse(call.func)
+    arguments = [ast.unparse(argument) for argument in call.args]
+    method = name.rpartition(".")[2]
+    if method in ("write_text", "write_bytes", "touch"):
         return f"{name}()"
     if name == "os.open":
-        return f"{name}({given[0]})"
-    if last == "open" and any(mode in ("'w'", "'wb'", "'a'", "'ab'", "'x'", "'xb'") for mode in given):
-        return f"{name}({given[0]})" if name == "open" else f"{name}()"
+        return f"{name}({arguments[0]})"
+    if method == "open" and {"'w'", "'wb'", "'a'", "'ab'", "'x'", "'xb'"} & set(arguments):
+        return f"{name}({arguments[0]})" if name == "open" else f"{name}()"
     return ""
 
 
@@ -260,13 +258,12 @@ def hostile(tmp_path):
 
 
 def _run(way, arguments, folder):
+    environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONSAFEPATH")}
     done = subprocess.run(
-        [*way, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONSAFEPATH")},
-    )  # fmt: skip
-    assert sorted(path.name for path in folder.glob("ran-*")) == [], done.stderr
+        [*way, *arguments], cwd=folder, capture_output=True, text=True, check=False, timeout=300, env=environment
+    )
+    assert list(folder.glob("ran-*")) == [], done.stderr
     assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 @pytest.mark.slow
@@ -281,13 +278,13 @@ def _run(way, arguments, folder):
         (MODULE, STUDY),
         (CONSOLE, ["check", "my_agent:First"]),
     ],
-    ids=lambda each: " ".join(Path(word).name for word in each[:3]),
+    ids=lambda words: " ".join(Path(word).name for word in words[:3]),
 )
 def test_files_of_the_current_folder_run_where_they_are_named_and_nowhere_else(hostile, way, arguments):
     _run(way, arguments, hostile)
     if arguments is STUDY:
-        found = [json.loads(path.read_text()) for path in sorted((hostile / "out" / "tasks").glob("*.json"))]
-        assert [{r["agent"] for r in each["records"]} for each in found] == [{"my_agent:First", "random"}] * 2
+        tasks = [json.loads(path.read_text()) for path in sorted((hostile / "out" / "tasks").glob("*.json"))]
+        assert [{r["agent"] for r in task["records"]} for task in tasks] == [{"my_agent:First", "random"}] * 2
 
 
 @pytest.fixture
@@ -311,22 +308,19 @@ def test_the_folder_comes_last_and_goes_again(looked_in):
     assert sys.path == before
 
 
-def test_threads_that_look_at_the_same_time_do_not_end_each_other(looked_in):
+def test_threads_that_look_at_the_same_time_do_not_end_each_other(looked_in, monkeypatch):
     """And a program that has the folder on its path keeps it where it was."""
     (looked_in / "slow_to_load.py").write_text("import time\ntime.sleep(.3)\nimport quick_to_load\nX = 1\n")
     (looked_in / "quick_to_load.py").write_text("X = 2\n")
-    sys.path.insert(1, str(looked_in))
-    before = list(sys.path)
-    try:
-        with plugins.own_folder():
-            slow = threading.Thread(target=plugins.imported, args=("agent", "slow_to_load:X"))
-            slow.start()
-            assert sys.path == [*before, str(looked_in)]
-        slow.join()
-        assert sys.path == before
-        assert sys.modules["slow_to_load"].X == 1
-    finally:
-        sys.path.remove(str(looked_in))
+    before = [sys.path[0], str(looked_in), *sys.path[1:]]
+    monkeypatch.setattr(sys, "path", list(before))
+    with plugins.own_folder():
+        slow = threading.Thread(target=plugins.imported, args=("agent", "slow_to_load:X"))
+        slow.start()
+        assert sys.path == [*before, str(looked_in)]
+    slow.join()
+    assert sys.path == before
+    assert sys.modules["slow_to_load"].X == 1
 
 
 def test_without_the_command_line_the_programs_own_path_is_all(tmp_path, monkeypatch):
@@ -344,25 +338,26 @@ def test_without_the_command_line_the_programs_own_path_is_all(tmp_path, monkeyp
 def _log():
     row = np.arange(24)
     shown = row % 2 > 0
-    log = log_of(
-        row // 6, np.where(shown, -1, row % 5), np.where(shown, row % 5, -1), 0.5, np.where(shown, 1.0, np.nan)
-    )
-    return log.with_column("hour", row % 3)
+    item = np.where(shown, -1, row % 5)
+    action = np.where(shown, row % 5, -1)
+    return log_of(row // 6, item, action, 0.5, np.where(shown, 1.0, np.nan)).with_column("hour", row % 3)
 
 
-def _read(folder, parts=1, form="parquet"):
-    if form == "csv":
-        _log().write_csv(folder / "log.csv")
-        return Log.read(folder / "log.csv")
+def _parquet(folder, parts=1):
     _log().write(folder / "log", rows_per_part=24 // parts)
     return Log.read(folder / "log")
 
 
+def _text(folder):
+    _log().write_csv(folder / "log.csv")
+    return Log.read(folder / "log.csv")
+
+
 LOGS = {
     "in memory": lambda folder: _log(),
-    "of one file": _read,
-    "of two files": lambda folder: _read(folder, 2),
-    "of text": lambda folder: _read(folder, form="csv"),
+    "of one file": _parquet,
+    "of two files": lambda folder: _parquet(folder, 2),
+    "of text": _text,
     "of pyarrow": lambda folder: Log.from_arrow(_log().to_arrow()),
     "selected": lambda folder: _log().select(slice(None)),
     "with a column": lambda folder: _log().with_column("hour", np.arange(24) % 3),
@@ -406,19 +401,21 @@ def test_nobody_writes_in_a_log(made, tmp_path):
 
 
 def test_nobody_writes_in_exposures_and_ratings():
-    given = np.array([[[0.25]]])
-    cells = Exposures([0, 1], [0, 1], [0, 0], [True, False], [True, True], 2, 2, 1, given)
+    propensities = np.array([[[0.25]]])
+    cells = Exposures([0, 1], [0, 1], [0, 0], [True, False], [True, True], 2, 2, 1, propensities)
     stars = Ratings(np.arange(3), np.arange(3), np.ones(3), 3, 3)
+    columns = ("user", "item", "time", "recommended", "purchased", "propensities", "_row_keys")
     arrays = [
-        getattr(cells, name)
-        for name in ("user", "item", "time", "recommended", "purchased", "propensities", "_row_keys")
+        *(getattr(cells, name) for name in columns),
+        cells.between(0, 1).item,
+        cells.with_propensities(propensities).propensities,
+        *(stars.users, stars.items, stars.values),
+        stars.select(np.array([0])).values,
     ]
-    arrays += [cells.between(0, 1).item, cells.with_propensities(given).propensities]
-    arrays += [stars.users, stars.items, stars.values, stars.select(np.array([0])).values]
     for array in arrays:
         with pytest.raises(ValueError, match="read-only"):
             array[...] = 0
-    given[:] = 0.5  # who made it still may, before it is handed on
+    propensities[:] = 0.5  # who made it still may, before it is handed on
 
 
 class Writing(Learner):
@@ -435,19 +432,19 @@ class Writing(Learner):
         return registry.learner("random").fit(log, n_items=n_items, seed=seed)
 
 
-def _item_knn(others):
+def _item_knn(**others):
     world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
     learners = {**others, "item-knn": registry.learner("item-knn"), "random": registry.learner("random")}
     sizes = Settings(train_users=60, test_users=60, arm_users=60, truth_users=400)
-    found = compare(world, learners, protocols=["loocv"], settings=sizes, seed=3)
-    return [(r.protocol, r.metric, r.value) for r in found.records if r.agent == "item-knn"]
+    records = compare(world, learners, protocols=["loocv"], settings=sizes, seed=3).records
+    return [(r.protocol, r.metric, r.value) for r in records if r.agent == "item-knn"]
 
 
 def test_a_learner_that_writes_changes_no_other():
     """Were logs not read-only, item-knn's leave-one-out and its true rate would differ."""
     with pytest.raises(ValueError, match="read-only"):
-        _item_knn({"writing": Writing()})
-    assert _item_knn({"writing": Writing(copies=True)}) == _item_knn({})
+        _item_knn(writing=Writing())
+    assert _item_knn(writing=Writing(copies=True)) == _item_knn()
 
 
 def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, capsys):
@@ -455,22 +452,23 @@ def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, ca
     (tmp_path / "writing_agent.py").write_text(f"class Writing:\n    name = 'writing'\n{fit}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plugins._OwnFolder, "path", None)
-    _, _, said = run(capsys, "compare", *WORLD, "--agents", "writing_agent:Writing,random", "--out", "out")
-    assert "copy what is to be changed (log['item'].copy()) (writing_agent.py, line 4" in said.splitlines()[-1]
+    _, _, err = run(capsys, "compare", *WORLD, "--agents", "writing_agent:Writing,random", "--out", "out")
+    assert "copy what is to be changed (log['item'].copy()) (writing_agent.py, line 4" in err.splitlines()[-1]
 
 
 # --------------------------------------------------------------------------------- a log, a world file, a stored agent
 
 
 def _log_with(path, **story):
-    """A log whose metadata say how it was made."""
+    """Write a log whose metadata say how it was made."""
     provenance = {
-        "world": {"name": "sessions", "params": {"n_items": 20, "n_flips": 5}}, "seed": 1,
-        "policy": {"name": "random"}, "training": {"policy": "random", "n_users": 5, "seed": 2},
-    }  # fmt: skip
+        "world": {"name": "sessions", "params": {"n_items": 20, "n_flips": 5}},
+        "seed": 1,
+        "policy": {"name": "random"},
+        "training": {"policy": "random", "n_users": 5, "seed": 2},
+    }
     path.mkdir()
-    log = _log()
-    Log(log.columns, provenance | story).write(path / "log")
+    Log(_log().columns, provenance | story).write(path / "log")
     return path / "log"
 
 
@@ -490,8 +488,8 @@ def test_what_a_log_says_of_itself_is_not_run(story, tmp_path, monkeypatch, caps
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(plugins._OwnFolder, "path", None)
     (tmp_path / "evil.py").write_text(EVIL)
-    (tmp_path / "evil.toml").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
-    (tmp_path / "EVIL.TOML").write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
+    for name in ("evil.toml", "EVIL.TOML"):
+        (tmp_path / name).write_text('world = "evil:World"\n[params]\n[[ensemble]]\n')
     log = _log_with(tmp_path / "given", **story)
     status, _, err = run(capsys, "replay", log, "--policy", "random", "--out", "out.parquet")
     assert not list(tmp_path.glob("ran-*"))
@@ -509,7 +507,7 @@ def test_a_stored_agent_imports_no_module_of_its_readers(tmp_path, monkeypatch):
 
 
 def test_a_world_file_runs_the_module_that_it_names(tmp_path, monkeypatch):
-    """As a world's name does that is typed: a world file is to be read before it is used."""
+    """It does as a name of a world that is typed: a world file is to be read before it is used."""
     monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
     (tmp_path / "named_by_a_file.py").write_text("X = 1\n")
     (tmp_path / "world.toml").write_text('world = "named_by_a_file:World"\n[params]\n')
@@ -526,11 +524,10 @@ def test_a_world_file_runs_the_module_that_it_names(tmp_path, monkeypatch):
 
 
 def _long_text(path, kind, rows=400, size=1 << 16, **how):
-    """A Parquet file in which one long text stands in each row, and that does not say so."""
-    text = "x" * size if kind is str else b"x" * size
+    """Write a Parquet file in which one long text stands in each row, and that does not say so."""
+    text = ("x" * size) if kind is str else b"x" * size
     shared = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array([text]))
-    columns = {name: np.full(rows, 0.5) for name in ("propensity", "t")} | {"reward": np.arange(rows) % 2.0}
-    pq.write_table(pa.table({**columns, "user": shared}), path, store_schema=False, **how)
+    pq.write_table(pa.table({"reward": np.arange(rows) % 2.0, "user": shared}), path, store_schema=False, **how)
 
 
 DELTA = {"use_dictionary": False, "column_encoding": {"user": "DELTA_BYTE_ARRAY"}}
@@ -539,14 +536,17 @@ DELTA = {"use_dictionary": False, "column_encoding": {"user": "DELTA_BYTE_ARRAY"
 @pytest.mark.parametrize(
     ("kind", "how"),
     [(str, {}), (bytes, {}), (str, {"row_group_size": 100}), (str, {"data_page_version": "2.0"}), (str, DELTA)],
+    ids=["text", "bytes", "row groups", "pages", "delta"],
 )
-@pytest.mark.parametrize("read", [read_table, lambda path: pa.concat_tables(read_blocks(path, 50))])
+@pytest.mark.parametrize(
+    "read", [read_table, lambda path: pa.concat_tables(read_blocks(path, 50))], ids=["whole", "blocks"]
+)
 def test_one_text_of_many_rows_is_in_memory_once(tmp_path, kind, how, read):
     _long_text(tmp_path / "a.parquet", kind, **how)
-    found = read(tmp_path / "a.parquet")
-    words = {id(word) for chunk in found["user"].chunks for word in chunk.dictionary.to_pylist()}
-    assert found["user"].type.value_type == (pa.string() if kind is str else pa.binary())
-    assert len(found) == 400
+    users = read(tmp_path / "a.parquet")["user"]
+    assert users.type.value_type == (pa.string() if kind is str else pa.binary())
+    assert len(users) == 400
+    words = {id(word) for chunk in users.chunks for word in chunk.dictionary.to_pylist()}
     assert len(words) < 400
-    assert found["user"].chunk(0).dictionary.nbytes < 2 << 16
-    assert len({id(word) for word in objects_of(found["user"].slice(0, 40))}) < 40
+    assert users.chunk(0).dictionary.nbytes < 2 << 16
+    assert len({id(word) for word in objects_of(users.slice(0, 40))}) < 40

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -51,23 +52,29 @@ def test_first_steps_are_interpreted_to_the_same_bytes(params, monkeypatch):
     world = SessionsWorld(SessionsParams(**params))
 
     def lives(n_interpreted):
-        calls = lanes._FirstCalls()
-        calls.left = n_interpreted
-        monkeypatch.setattr(lanes, "_FIRST_CALLS", calls)
-        one, lane, found = world.open_lanes(1, keep_truth=True), np.zeros(1, np.int64), []
-        transition = one.begin(lane, np.zeros(1, np.uint64), lane)
+        first_calls = lanes._FirstCalls()
+        first_calls.left = n_interpreted
+        monkeypatch.setattr(lanes, "_FIRST_CALLS", first_calls)
+        one = world.open_lanes(1, keep_truth=True)
+        lane = np.zeros(1, np.int64)
+        seed = np.zeros(1, np.uint64)
+        content = []
+        transition = one.begin(lane, seed, lane)
         for step in range(40):
             if not transition.alive[0]:
-                transition = one.begin(lane, np.zeros(1, np.uint64), one.user + 1)
-            found.append({name: column.tobytes() for name, column in transition.columns.items()})
-            found.append(one.state.tobytes())
+                transition = one.begin(lane, seed, one.user + 1)
+            content.append({name: column.tobytes() for name, column in transition.columns.items()})
+            content.append(one.state.tobytes())
             transition = one.take(lane, np.array([step % world.n_items], np.int32), np.ones(1))
-        return found, calls.left
+        return content, first_calls.left
 
-    (whole, left), (some, none_left), (compiled, _) = lives(200), lives(20), lives(0)
+    interpreted, left = lives(200)
+    in_part, left_in_part = lives(20)
+    compiled, _ = lives(0)
     assert 0 < left < 200
-    assert none_left == 0
-    assert whole == some == compiled
+    assert left_in_part == 0
+    assert interpreted == compiled
+    assert in_part == compiled
 
 
 def test_many_lanes_and_large_catalogues_are_compiled_from_the_start():
@@ -93,20 +100,11 @@ def test_the_first_step_of_the_default_environment_compiles_nothing(tmp_path):
 
 
 def test_catalogues_that_are_warmed_reach_both_kernels_of_flips(monkeypatch):
-    called = set()
-
-    def noting(name):
-        def call(*arguments):
-            called.add(name)
-            return getattr(_catalogue_kernel, name)(*arguments)
-
-        return call
-
-    names = ("best_partners", "best_partner")
-    monkeypatch.setattr(sessions, "_catalogue_kernel", SimpleNamespace(**{name: noting(name) for name in names}))
+    kernels = {name: MagicMock(wraps=getattr(_catalogue_kernel, name)) for name in ("best_partners", "best_partner")}
+    monkeypatch.setattr(sessions, "_catalogue_kernel", SimpleNamespace(**kernels))
     for _line, params in SESSIONS:
         SessionsWorld(SessionsParams(**params)).open_lanes(1)
-    assert called == set(names)
+    assert [name for name, kernel in kernels.items() if not kernel.called] == []
 
 
 @pytest.mark.slow

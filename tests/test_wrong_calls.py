@@ -53,10 +53,10 @@ def scores(rows): return rows.reward
 def place(tmp_path_factory):
     """A folder with logs, tables of every sort of fault and a module of the user's own."""
     folder = tmp_path_factory.mktemp("wrong")
-    for name, seed, world in (("sim", 5, "sessions"), ("train", 7, "sessions"), ("rated", 7, "ratings")):
-        own = [] if world == "ratings" else SMALL[2:]
+    sessions = ("sessions", *SMALL[2:])
+    for name, seed, world in (("sim", 5, sessions), ("train", 7, sessions), ("rated", 7, ["ratings"])):
         drawn = ("--policy", "random", "--users", 20, "--seed", seed, "--quiet")
-        assert status_of("simulate", "--world", world, *own, *drawn, "--out", folder / name) == 0
+        assert status_of("simulate", "--world", *world, *drawn, "--out", folder / name) == 0
     (folder / "two").mkdir()
     for name in ("sim", "train"):
         shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
@@ -66,46 +66,33 @@ def place(tmp_path_factory):
     rows = {
         "g.csv": GOOD,
         "none.csv": "",
-        "header.csv": "propensity,reward,t\n",
         "one.csv": "propensity,reward,t\n.5,1,.5\n",
         "zeros.csv": "propensity,reward,t\n" + ".5,1,0\n" * 9,
-        "nan.csv": GOOD + "NaN,1,.5\n",
-        "above.csv": GOOD + ".5,1,1.5\n",
         "percent.csv": "propensity,reward,t\n" + "13.9,1,.5\n42,0,.5\n" * 5,
         "tiny.csv": GOOD + "1e-320,1,.5\n",
-        "huge.csv": GOOD + ".5,1e400,.5\n",
         "large.csv": GOOD + ".5,1e308,.5\n",
         "twice.csv": "propensity,reward,t,t\n.5,1,.5,.5\n",
         "typo.csv": "propensty,reward,t\n.5,1,.5\n",
-        "ragged.csv": GOOD + ".5,1\n",
         "quote.csv": GOOD + '".5,1,.5\n',
-        "word.csv": "user,step,event,item,action,propensity,reward,p\n0,0,bandit,,1,.5,1,.5\n0,1,wat,1,,,,\n",
         "nothing.csv": "foo,bar\n1,2\n",
         "one_user.csv": "user_id,item_id,timestamp\n" + "".join(f"u,i{i},{i}\n" for i in range(9)),
-        "one_item.csv": "user_id,item_id,timestamp\n" + "".join(f"u{i % 3},i,{i}\n" for i in range(9)),
-        "dates.csv": "user_id,item_id,timestamp\nu,i,2020-01-01\nu,j,soon\n",
         "mine.csv": "user_id,item_id,timestamp\n" + "".join(f"u{i % 9},i{i * i % 7},{i}\n" for i in range(60)),
-        "nine.csv": "user,item,rating\n1,1,9\n1,2,3\n",
         "short.csv": "user,item,rating\n1,1\n",
         "small.csv": "propensity,reward,t\n" + ".5,1,5e-324\n" * 9,
         "long.csv": "propensity,reward,t,note\n.5,1,.5," + "x" * (40 << 20) + "\n.5,1,.5,b\n",
         "deep.toml": f"x = {'[' * 5000}{']' * 5000}\n",
-        "bad.toml": "x = [",
         "arrays.toml": 'world = "sessions"\narrays = 3\n[params]\n',
         "member.toml": 'world = "sessions"\nensemble = [3]\n[params]\n',
         "my_module.py": MODULE,
         "raises.py": "1 / 0\n",
-        "wrong.parquet": GOOD,
         "sheet.xlsx": "PK",
         "ending": GOOD,
     }
     for name, text in rows.items():
         (folder / name).write_text(text)
-    (folder / "latin.csv").write_bytes(GOOD.encode() + b"\xff\xfe,1,.5\n")
     nested = {"propensity": [0.5] * 4, "reward": [[1.0]] * 4, "t": [0.5] * 4}
     pq.write_table(pa.table(nested), folder / "nested.parquet")
     shutil.copy(folder / "nested.parquet", folder / "table.csv")
-    np.savez(folder / "objects.npz", ratings=np.array([[1, "a"]], dtype=object))
     return folder
 
 
@@ -154,23 +141,15 @@ CALLS = [
     (("estimate",), "`recsim-mnar estimate --help` shows how"),
     # Files.
     (on("none.csv"), "none.csv is empty"),
-    (on("header.csv"), "has a header but no rows"),
     (on("one.csv"), "an interval needs two or more"),
     (on("zeros.csv"), "zeros.csv: t: the probability is 0 in every row"),
-    (on("nan.csv"), "column 'propensity' is missing in row 41"),
-    (on("above.csv"), "outside [0, 1] in row 41: 1.5"),
     (on("percent.csv"), "these look like percent: divide them by 100"),
     (on("tiny.csv"), "tiny.csv: column 'propensity', row 40"),
-    (on("huge.csv"), "'reward' is not a finite number in row 41"),
     (on("large.csv"), "too large; use larger units"),
     (on("twice.csv"), "'t' appears twice in the header"),
     (on("typo.csv"), "did you mean 'propensty'? name it with --propensity-column"),
-    (on("ragged.csv"), "1 row has not the header's 3 fields (row 41: 2)"),
     (on("quote.csv"), "a quote may be open there"),
-    (("estimate", "word.csv", "--target", "p"), "'event' is neither organic nor bandit in row 2: wat"),
-    (on("latin.csv"), "is not a number in row 41"),
     (on("table.csv"), "is not text but Parquet"),
-    (on("wrong.parquet"), "is not a readable Parquet file"),
     (on("nested.parquet"), "(row 1: [1.0]): write one number per row"),
     (on("sheet.xlsx"), ".feather files (text may be compressed: .gz, .bz2, .zst), not .xlsx"),
     (on("ending"), "is neither Parquet nor CSV: tables are read from .csv"),
@@ -184,12 +163,7 @@ CALLS = [
     (on("g.csv", "--json", "empty"), "is a folder: name a file"),
     (("compare", "--interactions", "nothing.csv"), "name it with --user-column"),
     (("compare", "--interactions", "one_user.csv"), "are of one user"),
-    (("compare", "--interactions", "one_item.csv"), "one item leaves nothing to choose"),
-    (("compare", "--interactions", "dates.csv"), "is not a date in row 2: soon"),
-    ((*RATED, "ratings_file=nine.csv"), "nine.csv: row 1: the rating 9 is not one of 1, 2, 3, 4, 5"),
     ((*RATED, "ratings_file=short.csv"), "row 1 has 2 columns where commas or tabs are the separators"),
-    ((*RATED, "ratings_file=objects.npz"), "no .npz file of arrays"),
-    (("study", "bad.toml"), "is not a TOML file"),
     ((*USERS, "--out", "x" * 5000), "the path is too long"),
     ((*USERS, "--out", "new/" + "z" * 300), "a name has at most"),
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
@@ -197,7 +171,6 @@ CALLS = [
     ((*USERS, "--out", "two"), "not empty"),
     ((*USERS, "--out", "g.csv"), "is a file: name a folder"),
     ((*USERS, "--out", "g.csv/x"), "cannot be made"),
-    ((*COMPARE, "--out", "g.csv/x"), "cannot be made"),
     (on("g.csv", "--json", "g.csv/x.json"), "--json g.csv/x.json"),
     (on(os.fsdecode(b"caf\xe9.parquet")), "the path is not UTF-8"),
     # One column for two things.
@@ -226,12 +199,9 @@ CALLS = [
     (("compare", "--agnts", "svd"), "--agents"),
     ((*SIMULATE, "--users", "0"), "--users"),
     ((*SIMULATE, "--users", str(10**20)), "--users must be at most"),
-    (("compare", "--option", f"arm_users={10**20}"), "arm_users must be at most"),
     (("compare", "--user-column", "customer"), "--user-column needs --interactions"),
     (("compare", "--interactions", "f.csv", "--world", "ratings"), "--world needs a world"),
     (("compare", "--interactions", "f.csv", "--protocols", "off_policy"), "needs propensities"),
-    (("compare", "--interactions", "f.csv", "--protocols", "by_time+k=3"), "it has no parameters"),
-    (("compare", "--interactions", "f.csv", "--option", "test_share=20"), "test_share must be"),
     (("compare", "--test-share", "0.5"), "write --option test_share=VALUE"),
     (("compare", "--drop-missing"), "--drop-missing needs --interactions"),
     (("compare", "--protocols="), "--protocols: name at least one"),
@@ -239,7 +209,6 @@ CALLS = [
     (("simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"), "--workers"),
     (("simulate", "--world", "ratings", "--policy", "house", "--users", "5"), "has no recommender of its own"),
     (("simulate", "--world", "ratings", "--policy", "random", "--users", "5", "--set", "ratings_file=/"), "a folder"),
-    ((*RATED, "density=0.5"), "density 0.5 cannot be reached"),
     (("simulate", "--world", "sessions", "--users", "5", "--train-users", "20", "--policy", "mf-ips-ratings"),
      "agent 'mf-ips-ratings' learns from revealed ratings"),
     # Names that would write into the terminal.
@@ -248,33 +217,33 @@ CALLS = [
     (on("g.csv", "--baseline", HOSTILE[1]), "\\u202eabc"),
     (on(HOSTILE[2] + ".csv"), "x\\x1b[31mred\\nline.csv does not exist"),
 ]  # fmt: skip
-WRITES = {"compare", "simulate", "study"}
+OUTPUTS = {"compare": "out", "simulate": "out", "study": "out", "replay": "out.parquet"}
+
+
+def contents(folder):
+    return sorted(path for path in folder.rglob("*") if "__pycache__" not in path.parts)
 
 
 @pytest.mark.parametrize(("arguments", "words"), CALLS, ids=[str(place) for place in range(len(CALLS))])
 def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, place, arguments, words):
     monkeypatch.chdir(place)
     monkeypatch.setattr("sys.path", list(sys.path))
-    before = sorted(place.rglob("*"))
-    arguments = list(arguments)
-    if "--out" not in arguments and arguments[0] in WRITES:
-        arguments += ["--out", "out"]
-    if arguments[0] == "replay":
-        arguments += ["--out", "out.parquet"]
+    before = contents(place)
+    if "--out" not in arguments and arguments[0] in OUTPUTS:
+        arguments = (*arguments, "--out", OUTPUTS[arguments[0]])
     status, out, err = run(capsys, *arguments)
-    lines = err.splitlines()
-    assert status == 2, err
-    assert out == ""
-    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
-    assert words in lines[-1]
+    assert (status, out) == (2, ""), err
+    *notes, last = err.splitlines()
+    assert last.startswith("error: ")
+    assert words in last
+    assert len(last) < 1000
+    assert not any(note.startswith("error: ") for note in notes)
+    if "appears twice" in last:  # it is noticed before rows are read
+        assert not any(note.startswith("read ") for note in notes)
     assert "recursion" not in err
-    assert not any(line.startswith("read ") for line in lines) or "appears twice" not in lines[-1]
     assert "Traceback" not in err
-    assert all(character.isprintable() for line in lines for character in line)
-    assert len(lines[-1]) < 1000
-    assert sorted(p for p in place.rglob("*") if "__pycache__" not in p.parts) == [
-        p for p in before if "__pycache__" not in p.parts
-    ]
+    assert all(line.isprintable() for line in err.splitlines())
+    assert contents(place) == before
 
 
 WORLD = recsim_mnar.make_world("sessions", "quick")
@@ -307,10 +276,10 @@ PYTHON = {
     "a column without a name": (lambda: LOG.with_column("", np.ones(1)), "a column's name is empty"),
     "one log": (lambda: Log.concat(LOG), "logs must be a list of logs"),
     **{
-        f"{name}({given!r})": (lambda load=load, given=given: load(given), "a path must be a text or a Path")
+        load.__name__: (lambda load=load: load(3), "a path must be a text or a Path")
         for load in (datasets.read_ratings, datasets.load_coat, datasets.load_ml100k, datasets.load_yahoo_r3)
-        for name, given in ((load.__name__, 3), (load.__name__, ""))
     },
+    "read_ratings of nothing": (lambda: datasets.read_ratings(""), "a path must be a text or a Path"),
     **{
         f"{write.__name__} of a path": (lambda write=write: write("path"), "decisions must be Decisions")
         for write in (export.to_obp, export.to_vw, export.to_d3rlpy, export.to_minari, export.to_rllib)
@@ -332,12 +301,12 @@ def test_a_wrong_call_from_python_is_one_line(name):
         call()
 
 
-def test_a_seed_that_is_none_in_a_log_is_said(place, tmp_path, capsys):
+def test_a_seed_of_a_log_that_is_out_of_range_is_named(place, tmp_path, capsys):
     log = Log.read(place / "sim")
     Log(dict(log.columns), {**log.provenance, "seed": "x"}).write(tmp_path / "log")
     assert status_of("replay", tmp_path / "log", "--policy", "random", "--out", tmp_path / "out.parquet") == 0
-    said = capsys.readouterr().err
-    assert f"{tmp_path / 'log'}: its metadata give the seed 'x', which is none (0 to 2**64 - 1)" in said
+    note = f"{tmp_path / 'log'}: its metadata give the seed 'x', which is none (0 to 2**64 - 1)"
+    assert note in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("seed", [-1, "x", [], 1e308, 2**64])
@@ -349,7 +318,7 @@ def test_a_seed_that_is_none_in_a_log_makes_no_policy(place, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("shell", "status", "said"),
+    ("shell", "status", "error"),
     [
         ("estimate g.csv --target t --json found.json >&- 2>&-", 0, ""),
         ("estimate g.csv --target t --json found.json <&- >&- 2>&-", 0, ""),
@@ -358,12 +327,14 @@ def test_a_seed_that_is_none_in_a_log_makes_no_policy(place, seed):
         ("estimate nosuch.csv --target t 2>/dev/full", 2, ""),
     ],
 )
-def test_streams_that_are_closed_or_full(place, tmp_path, shell, status, said):
+def test_streams_that_are_closed_or_full(place, tmp_path, shell, status, error):
     shutil.copy(place / "g.csv", tmp_path)
     command = f"{shlex.quote(sys.executable)} -m recsim_mnar {shell}"
     ended = subprocess.run(["/bin/sh", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.returncode, ended.stderr[: len(said)], ended.stderr.count("\n")) == (status, said, bool(said))
-    assert (tmp_path / "found.json").exists() == ("found" in shell)
+    assert ended.returncode == status
+    assert ended.stderr.startswith(error)
+    assert ended.stderr.count("\n") == bool(error)
+    assert (tmp_path / "found.json").exists() == ("found.json" in shell)
 
 
 @pytest.mark.parametrize("megabytes", quick_first([300, 600, 900]))
@@ -374,17 +345,21 @@ def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
     assert re.fullmatch(r"error: this process may have .* raise the limit \[memory\]\n", ended.stderr)
 
 
-def test_a_number_of_five_thousand_digits_is_a_wrong_file(tmp_path):
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda folder, digits: make_world(str(folder / "w.toml")),
+        lambda folder, digits: SessionsParams.from_toml(f"n_items = {digits}"),
+        lambda folder, digits: SessionsParams.from_json(f'{{"n_items": {digits}}}'),
+    ],
+    ids=["world file", "TOML", "JSON"],
+)
+def test_a_number_of_five_thousand_digits_is_a_wrong_file(tmp_path, read):
     """Python refuses to read it with an error that is not of the format."""
     digits = "9" * 5000
     (tmp_path / "w.toml").write_text(f'world = "sessions"\n[params]\nn_items = {digits}\n')
-    for call in (
-        lambda: make_world(str(tmp_path / "w.toml")),
-        lambda: SessionsParams.from_toml(f"n_items = {digits}"),
-        lambda: SessionsParams.from_json(f'{{"n_items": {digits}}}'),
-    ):
-        with pytest.raises(UserError):
-            call()
+    with pytest.raises(UserError):
+        read(tmp_path, digits)
 
 
 def test_want_of_memory_is_no_damaged_file():
@@ -395,22 +370,20 @@ def test_want_of_memory_is_no_damaged_file():
 
 
 @pytest.mark.parametrize(
-    ("mean", "wanted", "said"),
+    ("mean", "target", "texts"),
     [
-        (1.08, 1.0, ("1.08", "1")),
         (1.0004, 1.0, ("1.0004", "1")),
-        (0.99996, 1.0, ("0.99996", "1")),
         (0.8999, 0.9, ("0.8999", "0.9")),
         (1.0, 1.0, ("1", "1")),
         (2.378, 1.0, ("2.38", "1")),
     ],
 )
-def test_two_numbers_are_told_apart(mean, wanted, said):
+def test_two_numbers_are_told_apart(mean, target, texts):
     """ "The mean weight is 1 and should be 1" says nothing."""
-    assert checks.told_apart(mean, wanted) == said
+    assert checks.told_apart(mean, target) == texts
 
 
-@pytest.mark.parametrize("value", [1 / 600, 2 / 3, 0.001, 0.1, 0.9999999, 1.0, 3e-7, 0.00123456])
+@pytest.mark.parametrize("value", [1 / 600, 0.1, 0.9999999, 3e-7])
 def test_a_bound_is_rounded_down(value):
     """To four digits: what is pasted back contradicts no row."""
     assert value * (1 - 1e-3) < float(checks.rounded_down(value)) <= value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -35,6 +37,12 @@ def only(records, **fields):
 
 def read_json(path):
     return json.loads(path.read_text())
+
+
+def program(*arguments, **how):
+    """Run the command line in a process of its own."""
+    command = [sys.executable, "-m", "recsim_mnar", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **how)
 
 
 def untrained(spec, n_items):
@@ -124,8 +132,9 @@ class Stubbed(Policy):
         raise NotImplementedError
 
     def scores(self, users):
-        each = ((user, self.n_items, self.seen[user]) if self.learner.views else (user, self.n_items) for user in users)
-        return np.array([self.learner.score(*one) for one in each])
+        if self.learner.views:
+            return np.array([self.learner.score(user, self.n_items, self.seen[user]) for user in users])
+        return np.array([self.learner.score(user, self.n_items) for user in users])
 
 
 def drawn_rows(rng, of_user, law, clicked, **policies):
