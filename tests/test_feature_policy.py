@@ -143,7 +143,7 @@ def test_mistakes_are_said():
         (lambda: FeaturePolicy(P), "define one of scores"),
         (lambda: FeaturePolicy(P, scores=linear, distribution=linear), "define one of scores"),
         (lambda: FeaturePolicy(0, scores=linear), "n_items must be"),
-        (lambda: FeaturePolicy(P, "views", scores=linear), "unknown context"),
+        (lambda: FeaturePolicy(P, "views", scores=linear), "unknown observation"),
         (lambda: FeaturePolicy(P, scores=linear, rows=0), "rows must be"),
         (lambda: wrong(lambda x: x + 1.0), "must sum to 1"),
         (lambda: wrong(lambda x: np.ones((1, 3)) / 3), "must have shape"),

@@ -11,6 +11,7 @@ import gymnasium as gym
 from recsim_mnar.envs.single import WorldEnv
 from recsim_mnar.envs.validation import split_keywords, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
+from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import imported
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.registry import of_a_world
@@ -68,7 +69,7 @@ def __getattr__(name: str) -> Any:
     return of_a_world(name)
 
 
-def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:
+def world_env(world: World | str | None = None, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:
     """Make the single environment of any world.
 
     Args:
@@ -81,7 +82,7 @@ def world_env(world: World | str, preset: str | None = None, **params: Any) -> g
 
 
 def world_vector_env(
-    num_envs: int = 1, *, world: World | str, preset: str | None = None, **options: Any
+    num_envs: int = 1, *, world: World | str | None = None, preset: str | None = None, **options: Any
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
     """Make the vector environment of any world; in a world of platforms each lane is a platform.
 
@@ -174,6 +175,8 @@ def made_for(
         lanes: number of lanes of a vector environment; None for the single environment.
         revealed: values of ``observation`` that are a parameter of the world, not of the environment.
     """
+    if kind is None and world is None:
+        raise UserError("no world to make an environment of: give world=, a world or the name of one ('sessions')")
     options = split_keywords(keywords, vector=lanes is not None, of_world=revealed)
     world_made = world_of(name, preset, keywords, world)
     make = imported("environment", (kind or world_made).environments_by)

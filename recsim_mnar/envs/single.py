@@ -23,7 +23,7 @@ from recsim_mnar.envs.validation import (
     step_line,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.worlds.base import LaneWorld, World, decision_world, of_decisions
+from recsim_mnar.worlds.base import LaneWorld, World, decision_world, needs_decisions
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):
@@ -201,7 +201,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             UserError: the world shows slates, or does not define its expected rewards.
         """
         self._check_waiting()
-        return of_decisions(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
+        return needs_decisions(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _observe_views(self, info: Info) -> Any:
         """Add the organic events of ``info`` to the observation, and return it in a new array."""

@@ -339,7 +339,10 @@ def one_integer(action: Any) -> int:
     """Convert an action of another integer type, or an array of shape () or (1,), to a plain integer."""
     array = as_array(action, "an action")
     if not np.issubdtype(array.dtype, np.integer):
-        raise UserError(f"an action must be an integer, got {action!r}")
+        got = f"{action!r}"
+        if array.ndim:
+            got = f"{array.dtype} of shape {array.shape}"
+        raise UserError(f"an action must be an integer, got {got}")
     if array.shape not in ((), (1,)):
         raise UserError(f"an action must be one integer, got an array of shape {array.shape}")
     return int(array.item())

@@ -179,7 +179,7 @@ class ContextRule(Observation):
     def __post_init__(self) -> None:
         """Refuse an invalid rule."""
         if self.kind not in KINDS:
-            raise UserError(f"unknown context {self.kind!r}; {nearest(str(self.kind), KINDS)}")
+            raise UserError(f"unknown observation {str(self.kind)!r:.60}; {nearest(str(self.kind), KINDS)}")
         number_in(self.decay, "decay", 0.0, 1.0)
         whole_number(self.last, "last", 1)
 

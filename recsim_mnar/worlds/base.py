@@ -363,10 +363,10 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
     Raises:
         UserError: it is another kind of world; the message says what to use instead.
     """
-    return of_decisions(as_world(world), what)
+    return needs_decisions(as_world(world), what)
 
 
-def of_decisions(world: World, what: str) -> DecisionWorld:
+def needs_decisions(world: World, what: str) -> DecisionWorld:
     """Return a checked world unchanged if it is a :class:`DecisionWorld`, see :func:`decision_world`."""
     if not isinstance(world, DecisionWorld):
         raise UserError(f"{what} asks for one item at a time, the {world.name} world {world.instead}")

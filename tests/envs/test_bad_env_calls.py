@@ -99,6 +99,8 @@ CALLS = {
         (lambda: WorldEnv(SessionsWorld(SessionsParams(p_organic_to_bandit=0.0))), "p_organic_to_bandit"),
         (lambda: gym.make(ID.format("Sessions"), n_itmes=3), "^unknown keyword 'n_itmes'; did you mean 'n_items'"),
         (lambda: twice(RecordLog(single())), "already"),
+        (lambda: gym.make(ID.format("World")), "world="),
+        (lambda: begun(single()).step(np.zeros(12)), r"float64 of shape \(12,\)"),
     ],
     "vector": [
         *((lambda action=action: begun(lanes()).step(np.array([0, action])), r"0\.\.11") for action in (-1, 12)),
