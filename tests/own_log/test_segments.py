@@ -283,7 +283,7 @@ def test_the_command_says_and_requires_segments(tmp_path, capsys):
     assert [record.get("segment") for record in records if "by" in record] == ["CH", "LI"]
     assert "By place: 2 segments" in (tmp_path / "out" / "report.html").read_text()
     compared = run(capsys, *asked, "--by", "place", "--baseline", "today")[1]
-    assert sum(line.startswith("│ CH") for line in compared.splitlines()) == 1
+    assert sum(line.startswith("│ CH") for line in compared.splitlines()) == 3  # both values, and the difference
 
 
 def test_segments_of_few_users_are_not_refused_by_chance():
