@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -12,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.verdict import as_arguments, for_command, naming_arguments
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.ab_pilot import FEW_USERS, Amount, Pilot, factor_range, names_of_columns, quantile, two_sided
 from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.gate import stated_reading
+from recsim_mnar.tables.files import IN_MEMORY, as_file
 
 
 @dataclass(frozen=True)
@@ -198,7 +202,8 @@ class Returning:
         half = max(n_days // 2, 1)  # longer lags have few pairs of days, so that one mean replaces them
         windows = n_days - np.arange(n_days)  # number of pairs of days with each lag
         lasting = lags[:, half:].sum(axis=1) / windows[half:].sum()
-        lasting *= lasting.sum() > 0.0
+        total = max(float(lasting.sum()), 0.0)
+        lasting += (total - lasting.sum()) / n_groups  # the differences between groups remain
         c = np.repeat(lasting[:, None], MOST_DAYS, axis=1)
         c[:, :half] = lags[:, :half] / windows[:half]
         # From T to T + 1 days the sum of squares grows by c_0 + 2 (c_1 + ... + c_T).
@@ -209,7 +214,7 @@ class Returning:
         influence = by_group / squares - 2.0 * bases[:, None] / bases.sum()
         errors = influence.std(axis=0) * n_groups / math.sqrt(max(n_groups - 1, 1))
         present = _present(codes, days, n_days)
-        return Returning(present, squares, errors, float(lasting.sum()), days.size / share / n_days)
+        return Returning(present, squares, errors, total, days.size / share / n_days)
 
     @cached_property
     def variance(self) -> Floats:
@@ -387,11 +392,18 @@ class ABPlan:
     reading: tuple[str, ...] = ()
     slates_a_user: float | None = None
 
+    def for_command(self) -> ABPlan:
+        """Return the plan with texts that name options of the command line instead of arguments."""
+        notes, reading = (tuple(map(for_command, lines)) for lines in (self.notes, self.reading))
+        return replace(self, notes=notes, reading=reading)
+
     def to_dict(self) -> Mapping[str, object]:
-        """Return the fields as JSON types."""
-        return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
+        """Return the fields as JSON types; texts name the options of the command line."""
+        plan = self.for_command()
+        return asdict(plan) | {"notes": list(plan.notes), "by_days": list(self.by_days)}
 
 
+@naming_arguments()
 def plan_ab(
     log: Any,
     lift: Any = None,
@@ -403,6 +415,7 @@ def plan_ab(
     target: str | None = None,
     baseline: str | None = None,
     columns: Mapping[str, str | None] | Reading | None = None,
+    **stated: Any,
 ) -> ABPlan:
     """Plan an A/B test from a log of the current recommender.
 
@@ -418,17 +431,19 @@ def plan_ab(
             an interval of the same width for its difference from ``baseline``.
         baseline: another such column; None or "today" for the logging policy itself.
         columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
+        **stated: statements about the rows, as of :func:`recsim_mnar.estimate_file`: drop_missing, drop_invalid,
+            deduplicate, separate_events, decimal, weight_column.
 
     Raises:
         UserError: neither lift nor users, a lift of 0 or one that no rate can have, a power or level outside (0, 1), a
-            log without users, or one in which nothing varies.
+            log without users, one in which nothing varies, or an unknown argument.
     """
     test = _Test(*_checked(power, level))
     if users is not None:
         users = whole_number(users, "users", least=2)
     elif lift is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    pilot, baseline = _pilot(log, target, baseline, columns)
+    pilot, baseline = _pilot(log, target, baseline, columns, stated)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
@@ -493,7 +508,7 @@ def _plan(
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
         notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, undated=pilot.undated),
-        reading=pilot.lines,
+        reading=tuple(as_arguments(line) for line in pilot.lines),
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
 
@@ -512,7 +527,11 @@ def _checked(power: float, level: float) -> tuple[float, float]:
 
 
 def _pilot(
-    log: Any, target: str | None, baseline: str | None, columns: Mapping[str, str | None] | Reading | None
+    log: Any,
+    target: str | None,
+    baseline: str | None,
+    columns: Mapping[str, str | None] | Reading | None,
+    stated: dict[str, Any],
 ) -> tuple[Pilot, str | None]:
     """Read the log with its users.
 
@@ -521,14 +540,27 @@ def _pilot(
         baseline: column of the baseline; None for the logging policy.
 
     Raises:
-        UserError: a baseline without a target, or a log without users.
+        UserError: a baseline without a target, an unknown argument, or a log without users.
     """
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
     if baseline == "today" and baseline not in names_of_columns(log):
         baseline = None
     policies = [name for name in (target, baseline) if name is not None]
-    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
+    if isinstance(columns, Reading) and not stated:
+        reading = columns
+    else:
+        reading = stated_reading("plan_ab", columns, stated)
+    needs_propensity = target is not None
+    if stated and not isinstance(log, (str, os.PathLike)):  # what is stated of rows is for a file of them
+        import pyarrow as pa
+
+        with as_file(pa.table(dict(log)) if isinstance(log, Mapping) else log) as path:
+            pilot = Pilot.of(path, policies, propensity=needs_propensity, columns=reading)
+            lines = [line.replace(str(path), IN_MEMORY) for line in pilot.lines]
+            pilot = replace(pilot, name=IN_MEMORY, lines=tuple(lines))
+    else:
+        pilot = Pilot.of(log, policies, propensity=needs_propensity, columns=reading)
     if pilot.clusters is None:
         raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
     return pilot, baseline
@@ -652,7 +684,7 @@ class _Test:
         )
 
     def _least_lifts(self, log: Returning, totals: UserTotals, lift: float, deviate: float = 0.0) -> Floats:
-        """Return the least lifts (MOST_DAYS,) that tests of these days, and all longer ones, detect; inf for none.
+        """Return the least lifts (MOST_DAYS,) that tests of these days detect; inf for none.
 
         Args:
             log: users over the days of the log.
@@ -661,12 +693,12 @@ class _Test:
             deviate: number of standard errors by which the variance differs from its estimate.
         """
         factor = np.exp(np.minimum(deviate * log.relative_errors, 50.0))  # the limit avoids an overflow
-        lifts = totals.least_lift(self.detectable**2 * log.variance * factor, loss=lift < 0.0)
-        return np.maximum.accumulate(lifts[::-1])[::-1]
+        return totals.least_lift(self.detectable**2 * log.variance * factor, loss=lift < 0.0)
 
     def _by_days(self, log: Returning, totals: UserTotals, lift: float, span: int) -> Dates:
         """Return what tests of some numbers of days detect, and their limit; the arguments are as elsewhere here."""
-        lifts = self._least_lifts(log, totals, lift)
+        # Of these days and of all more, as a plan is for the first day from which on the lift is detected.
+        lifts = np.maximum.accumulate(self._least_lifts(log, totals, lift)[::-1])[::-1]
         limit = np.array(self.detectable**2 * log.least_variance)
         floor = float(totals.least_lift(limit, loss=lift < 0.0))
         after = totals.variance_under(totals.share(lift)) / totals.variance
@@ -689,9 +721,12 @@ class _Test:
             by_days: the fields that do not depend on it.
         """
         most = abs(lift)
-        low, middle, high = (first_day(self._least_lifts(log, totals, lift, z) <= most) for z in (-self.z, 0.0, self.z))
+        low, middle = (first_day(self._least_lifts(log, totals, lift, z) <= most) for z in (-self.z, 0.0))
         if middle is None:
             return replace(by_days, is_guess=low is not None, may_never=True)
+        # The error grows with the days, so that the upper limit may be low enough on some days and not on later ones.
+        enough = np.flatnonzero(self._least_lifts(log, totals, lift, self.z) <= most)
+        high = max(int(enough[0]) + 1, middle) if enough.size else None
         is_guess = middle > LONGEST_KNOWN * (by_days.log_days or 0)
         return replace(
             by_days,
@@ -776,4 +811,4 @@ def _notes(
             or "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
             "(--users-per-day); then the plan says how many days"
         )
-    return tuple(notes)
+    return tuple(as_arguments(note) for note in notes)

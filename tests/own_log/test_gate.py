@@ -233,7 +233,7 @@ def test_failures_of_whole_files_have_codes(shop, tmp_path, capsys):
     assert run(capsys, "estimate", shop)[2].endswith(" [no_target]\n")
     with pytest.raises(UserError) as caught:
         estimate_file(shop, "new", min_rows=N + 1)
-    assert (caught.value.code, str(caught.value).endswith("fewer than --min-rows 20,001: is the log whole?")) == (
+    assert (caught.value.code, str(caught.value).endswith("fewer than min_rows=20,001: is the log whole?")) == (
         "too_few_rows", True,
     )  # fmt: skip
     assert estimate_file(shop, "new", min_rows=N).records[0]["n"] == N

@@ -77,5 +77,5 @@ def test_without_propensities_today_is_the_mean_reward(tmp_path, seed):
 
 def test_without_propensities_no_other_policy_is_a_baseline(tmp_path):
     frame = log(SYSTEM).drop(columns="propensity")
-    with pytest.raises(UserError, match="--baseline today"):
+    with pytest.raises(UserError, match='baseline="today"'):
         answered(frame, tmp_path / "log.csv", baseline="system")

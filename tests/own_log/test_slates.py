@@ -319,7 +319,7 @@ def test_better_is_required_of_slates_too(house, file):
 
 def test_what_is_not_stated_is_asked_for(house, file):
     data = per_position(house, "slate", generic=True)
-    with pytest.raises(UserError, match="--propensities-of position"):
+    with pytest.raises(UserError, match='propensities_of="position"'):
         answered(data, file)
     found = examine_file(file, Asked(targets=("new",)))
     assert "unclear_propensities" in codes(found)
@@ -342,10 +342,10 @@ def test_advice_can_be_followed(house, tmp_path, file, capsys):
     for asked in ({}, {"deduplicate": True}):
         with pytest.raises(UserError, match="a position stands twice") as refused:
             recsim_mnar.estimate_file(file, "new", **asked)
-        assert "--deduplicate" not in str(refused.value)
+        assert "deduplicate" not in str(refused.value)
     assert "'rank' begins" not in str(refused.value)
     assert "3 items" in examine_file(file).facts["slates"]["lines"][0]
-    with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
+    with pytest.raises(UserError, match=r"leave out copies \(deduplicate=True\)"):
         answered(pd.concat([data.drop(index=4), data.loc[[3]]]), file)
 
 
@@ -359,7 +359,7 @@ def test_one_item_per_row_is_as_before(file):
     })  # fmt: skip
     assert {each["estimator"] for each in answered(data, file).records} == {"ips", "snips"}
     assert examine_file(file).facts["slates"] is None
-    with pytest.raises(UserError, match="--assumption cascade is about slates"):
+    with pytest.raises(UserError, match='assumption="cascade" is about slates'):
         recsim_mnar.estimate_file(file, "new", assumption="cascade")
 
 

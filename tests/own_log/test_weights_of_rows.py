@@ -98,7 +98,7 @@ def test_an_estimator_that_knows_no_weights_must_not_be_used(tmp_path):
 def test_weights_of_a_policy_are_no_weights_of_rows(tmp_path):
     log = whole_log(1, 200)
     weight = log["target"] / log["propensity"]
-    with pytest.raises(UserError, match="--weight-column none"):
+    with pytest.raises(UserError, match=r'columns=."weight": "none".'):
         answered(log.assign(importance_weight=weight), tmp_path / "log.csv")
 
 
@@ -117,7 +117,7 @@ def test_the_same_weight_everywhere_must_be_positive_too(tmp_path, wrong):
 
 
 def test_two_columns_that_could_be_meant_are_asked_about(tmp_path):
-    with pytest.raises(UserError, match="--weight-column"):
+    with pytest.raises(UserError, match=r'columns=."weight": NAME.'):
         answered(thinned(1, name="weight").assign(importance_weight=1.5), tmp_path / "log.csv")
 
 

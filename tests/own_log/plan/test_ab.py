@@ -200,6 +200,20 @@ def test_each_row_of_the_table_is_a_plan():
                 assert plan_ab(log, sign * row["least_lift"] * (1.0 + 1e-9)).days == row["days"]
 
 
+def test_what_the_log_cannot_know_of_long_tests_leaves_short_ones_alone():
+    """Users who are alike have no lasting covariance but by chance: no floor is proved, and a short test has ends."""
+    rng = np.random.default_rng(0)
+    user, day = np.nonzero(rng.random((3000, 14)) < 0.15)
+    time = np.datetime64("2026-05-01T00:00:00", "s") + day * 86_400 + rng.integers(0, 86_400, user.size)
+    log = {"user": user, "reward": (rng.random(user.size) < 0.1).astype(float), "time": time}
+    plans = [plan_ab(log, lift) for lift in ("30%", "15%")]
+    for plan in plans:
+        assert plan.days_low <= plan.days <= plan.days_high < 50
+        assert not plan.may_never
+        assert 0.0 <= plan.floor < 0.05 * plan.value
+    assert plan_ab(log, "5%").may_never
+
+
 def test_a_floor_that_may_be_above_the_lift_is_said():
     log = dated(2, 2000, 14)
     plan = plan_ab(log, "5%")
@@ -338,7 +352,7 @@ def test_many_dates_that_cannot_be_read_need_a_number(tmp_path):
     plan = plan_ab(some, "15%")
     assert plan.days is None
     (note,) = [each for each in plan.notes if "no date that can be read" in each]
-    said = re.search(r"more than 5 %, so no days are counted: correct them, add --drop-invalid (0\.\d+) to", note)
+    said = re.search(r"more than 5 %, so no days are counted: correct them, add drop_invalid=(0\.\d+) to", note)
     with pytest.raises(UserError, match=r"some\.csv: .* have no date that can be read"):
         plan_ab(some, "15%", columns={"time": "served_at"})
     taken = plan_ab(some, "15%", columns=Reading(drop_invalid=float(said[1])))
