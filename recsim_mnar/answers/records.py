@@ -17,11 +17,13 @@ import numpy as np
 
 from recsim_mnar.answers.sentence import (
     GAPS,
+    Amounts,
     ByRows,
     Record,
     baseline_of,
     best_record,
     candidates,
+    cells,
     kind_of_log,
     label,
     lacks,
@@ -29,12 +31,14 @@ from recsim_mnar.answers.sentence import (
     subject,
     target_of,
     tolerated,
+    verdict_in_words,
     with_tolerance,
 )
 from recsim_mnar.answers.weights import THIN, Segments, SegmentTest, weight_tolerance
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.facts import PRECISION, Facts
+from recsim_mnar.estimators.rankings import about_users
 from recsim_mnar.estimators.scores import check_name, known_to_differ
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVEL_WORDS, LEVELS, Estimate, Finding, Verdict
 from recsim_mnar.kernels.checks import level_of, whole_number
@@ -132,21 +136,35 @@ def _direction(record: Record) -> str:
 
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
-    """List the reasons to doubt segments, the gravest first: one line per reason, with the segments it concerns."""
-    # The message of each segment, by the level and code of a finding.
-    by_reason: dict[tuple[str, str], dict[str, str]] = {}
+    """List the reasons to doubt segments, the gravest first: one line per reason and policy, with the segments."""
+    # The message of each segment, by the level and code of a finding and the policy.
+    by_reason: dict[tuple[str, str, str], dict[str, str]] = {}
     for record in records:
         for finding in record["findings"]:
             if finding["level"] == record["verdict_level"] != "trust":
-                messages = by_reason.setdefault((finding["level"], finding["code"]), {})
+                messages = by_reason.setdefault((finding["level"], finding["code"], label(record)), {})
                 messages.setdefault(segment_label(record), finding["message"])
     lines = []
     gravest_first = sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0]))
-    for (level, _), messages in gravest_first:
+    for (level, _, policy), messages in gravest_first:
         names = list(messages)
         example = f" (in {names[0]})" if len(names) > 1 else ""
-        lines.append(f"{LEVEL_WORDS[level]} ({', '.join(names)}): {messages[names[0]]}{example}.")
+        lines.append(f"{LEVEL_WORDS[level]} ({policy} in {', '.join(names)}): {messages[names[0]]}{example}.")
     return lines
+
+
+def table_lines(records: Sequence[Record]) -> list[str]:
+    """Format records as a table in plain text: a header, and one line per record."""
+    amounts = Amounts.of(records)
+    by = records[0].get("by")
+    interval = f"{100.0 * records[0]['level']:.4g} % interval"
+    rows = [["policy", "estimator", "value", interval, "verdict"]]
+    rows += [[label(r), r["estimator"], *cells(r, amounts), verdict_in_words(r)] for r in records]
+    if by is not None:
+        names = [by, *map(segment_label, records)]
+        rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 # -------------------------------------------------------------------------------------------------------------- records
@@ -407,7 +425,7 @@ class PolicyRows:
         estimated = []
         for value, rows in segments:
             part = self.select(rows)
-            segment_keys = {"leads": False, "by": segments.column, "segment": value}
+            segment_keys = {"leads": True, "by": segments.column, "segment": value}
             segment_keys |= {"intervals": n_intervals, "level_of_all": request.level}
             for total in leaders:
                 estimate_policy = part.difference_from_baseline if "baseline" in total else part.value
@@ -637,6 +655,24 @@ def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = 
     else:
         combined = [*present, *findings]
     return record | Verdict(record["verdict_level"], combined).to_dict()
+
+
+def without_margins(records: Sequence[Record]) -> list[Record]:
+    """Return records without the findings that are no reason to doubt them: how far they are from one is of no use.
+
+    Those about users of slates stay, because they say what was tested.
+    """
+
+    def reasons(judged: Mapping[str, Any]) -> Record:
+        """Return a record, or its ``best_of``, with the findings to keep."""
+        kept = [f for f in judged["findings"] if f["level"] != "trust" or about_users(f["code"])]
+        return {**judged, "findings": kept}
+
+    changed = [reasons(record) for record in records]
+    for record in changed:
+        if "best_of" in record:
+            record["best_of"] = reasons(record["best_of"])
+    return changed
 
 
 @dataclass(frozen=True)

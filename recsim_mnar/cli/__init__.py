@@ -10,8 +10,10 @@ import io
 import itertools
 import multiprocessing
 import os
+import shlex
 import signal
 import sys
+import textwrap
 import threading
 import traceback
 from concurrent.futures import BrokenExecutor
@@ -83,8 +85,22 @@ def cli() -> None:
         )
 
 
+def _name_hidden_options(command: click.Command, path: str) -> None:
+    """Let a command's help end with the names of its hidden options, and with the command that describes them."""
+    if isinstance(command, click.Group):
+        for name, subcommand in command.commands.items():
+            _name_hidden_options(subcommand, f"{path} {name}")
+    hidden = [option.opts[0] for option in command.params if isinstance(option, click.Option) and option.hidden]
+    if hidden:
+        describe_line = shlex.join(["recsim-mnar", "describe", "command", path])
+        text = f"`{describe_line}` describes further options: {', '.join(hidden)}."
+        # click keeps the lines of a paragraph that begins so; its own would break a name at its hyphen.
+        command.epilog = "\b\n" + textwrap.fill(text, 76, break_on_hyphens=False)
+
+
 for command in (*itertools.chain(*SECTIONS.values()), advise, *aliases):
     cli.add_command(quiet_option(command))
+    _name_hidden_options(command, str(command.name))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -227,7 +243,9 @@ def _leave_closed_pipe() -> None:
 def _in_one_line(error: Exception) -> str | None:
     """Return the message of an exception in one line; None for a bug of this package, whose traceback is useful."""
     if isinstance(error, UserError):
-        return str(error)
+        from recsim_mnar.estimators.verdict import for_command
+
+        return for_command(*error.args[:1] or ("",))
     if isinstance(error, click.ClickException):
         return _usage(error)
     own_code = of_own_code(error)

@@ -176,8 +176,6 @@ def estimate(
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the
     Open Bandit Dataset are recognised and need no --target: see docs/questions/tool-logs.md.
-
-    `recsim-mnar describe command estimate` lists further options: of slates, of models of one's own, and of gates.
     """
     json_output.check(log, options["target_file"], options["metrics"])
     _parse_clip(options["clip"])  # a mistake is found before the log is read
@@ -464,12 +462,11 @@ def _print_records(
 
 
 def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
-    """Print the table of segments (with a baseline, of their differences), a summary, and each finding once."""
+    """Print the table of segments, with values and differences, a summary, and each finding once."""
     from recsim_mnar.answers.records import segment_lines, segment_reasons
 
     if records:
-        differences = [record for record in records if "baseline" in record]
-        json_output.show(records_table(differences or records))
+        json_output.show(records_table(records))
         for line in (*segment_lines(records), *segment_reasons(records)):
             json_output.sentence(line)
 

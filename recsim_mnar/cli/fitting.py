@@ -247,7 +247,7 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     json_output.check(log)
     lifts = _parse_lifts(options["lift"])
     plan_options = {name: options[name] for name in _PLAN_OPTIONS}
-    plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options) for lift in lifts]
+    plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options).for_command() for lift in lifts]
     first = plans[0]
     content: Any = [entry.to_dict() for entry in plans]
     if len(plans) == 1:
@@ -329,7 +329,9 @@ def _ab_answer(found: ABPlan) -> str:
         if found.least_share is not None:
             lift += f" ({_percent(found.least_share)})"
         users = round(found.rows / found.decisions_a_user)
-        entered = "" if found.days is None else f"; they have come after {_days(found.days)}"
+        entered = ""
+        if found.days is not None:
+            entered = f"; they have come after {_days(found.days)}{', a guess' * found.is_guess}"
         return (
             f"{users:,} users per arm ({size}) find a lift of {lift} or more, the interval being "
             f"+-{found.half_width:.3g}{entered}."
@@ -339,13 +341,19 @@ def _ab_answer(found: ABPlan) -> str:
             f"Take {found.users:,} users per arm ({size}; the log leaves open {found.low:,} to {found.high:,} users), "
             "each for as long as the log's."
         )
+    guess = ""
+    if found.is_guess:
+        guess = f"This is a guess from a log of {_days(found.log_days or 0)}. "
     if found.days is None:
-        return "No number of days finds this lift: the same users come back. Plan for a larger --lift."
+        return f"{guess}No number of days finds this lift: the same users come back. Plan for a larger --lift."
     days = _days(found.days)
     if found.by_days:
         assert found.users_by_then is not None
         users_per_arm = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} {_unit(found)} per arm"
-        return f"Run {days} ({users_per_arm}); in whole weeks: {_weeks(found.days)}."
+        never = ""
+        if found.may_never:
+            never = " The log leaves open that no number of days is enough."
+        return f"{guess}Run {days} ({users_per_arm}); in whole weeks: {_weeks(found.days)}.{never}"
     if found.log_days is None:
         return f"Let users enter for {days} ({found.users:,} per arm, each as long as the log's; {size})."
     return (
@@ -371,9 +379,9 @@ def _days_lines(found: ABPlan) -> list[str]:
         return []
     lines = []
     if found.days is not None:
-        low, high = ("never" if end is None else f"{math.ceil(end):,}" for end in (found.days_low, found.days_high))
-        if low != high:
-            lines.append(f"the log leaves open {low} to {high} days")
+        if found.days_low is not None and found.days_low != found.days_high:
+            high = "or more" if found.days_high is None else f"to {math.ceil(found.days_high):,}"
+            lines.append(f"the log leaves open {math.ceil(found.days_low):,} {high} days")
         if found.by_days:
             lines.append(f"everybody who comes takes part, {found.users_per_day:,.0f} users on a mean day")
         else:
@@ -381,10 +389,12 @@ def _days_lines(found: ABPlan) -> list[str]:
         if found.days > _LONG:
             lines.append("that is more than a year: plan for a larger --lift")
     for row in found.by_days:
-        share = _percent(row["least_lift"] / found.value) if found.value else "-"
+        least = "no lift is large enough"
+        if math.isfinite(row["least_lift"]):
+            share = _percent(row["least_lift"] / found.value) if found.value else "-"
+            least = f"least lift {row['least_lift']:.3g} ({share})"
         lines.append(
-            f"after {row['days']} days: {row['users']:,.0f} users, interval +-{row['half_width']:.3g}, least lift "
-            f"{row['least_lift']:.3g} ({share})"
+            f"after {row['days']} days: {row['users']:,.0f} users, interval +-{row['half_width']:.3g}, {least}"
         )
     if found.levels_off is not None:
         lines.append(

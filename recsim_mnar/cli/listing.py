@@ -548,12 +548,14 @@ def _describe_reference(name: str) -> Description:
 
 def _describe_command(name: str) -> Description:
     """Describe a command with all its options, including those that its help omits."""
-    group: Any = click.get_current_context().find_root().command
-    commands = getattr(group, "commands", {})
-    if name not in commands:
-        raise UserError(f"unknown command {name!r}; {nearest(name, commands)}")
+    command: Any = click.get_current_context().find_root().command
+    for word in name.split() or [name]:  # "plan ab" is a command of a group
+        commands = getattr(command, "commands", {})
+        if word not in commands:
+            raise UserError(f"unknown command {name!r}; {nearest(name, commands)}")
+        command = commands[word]
     tables: dict[str, list[Parameter]] = {"options in its help": [], "further options": []}
-    for option in commands[name].params:
+    for option in command.params:
         if isinstance(option, click.Option):
             default = option.default if isinstance(option.default, (str, int, float)) else None
             heading = "further options" if option.hidden else "options in its help"
@@ -564,9 +566,7 @@ def _describe_command(name: str) -> Description:
         tables["options of --interactions (--option)"] = _parameters(InteractionsSettings)
         for world, experiment in experiments().items():
             tables[f"options of --world {world} (--option)"] = _parameters(experiment.settings_type)
-    return Description(
-        "command", name, _paragraphs(commands[name].callback), {"used as": f"recsim-mnar {name}"}, tables
-    )
+    return Description("command", name, _paragraphs(command.callback), {"used as": f"recsim-mnar {name}"}, tables)
 
 
 _DESCRIBERS: dict[str, Callable[[str], Description]] = {

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -12,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.verdict import as_arguments, for_command, naming_arguments
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.ab_pilot import FEW_USERS, Amount, Pilot, factor_range, names_of_columns, quantile, two_sided
 from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.gate import stated_reading
+from recsim_mnar.tables.files import IN_MEMORY, as_file
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,31 @@ class UserTotals:
             return max(scaled - lift * (1.0 + lift) * float(self.rewards.mean()), 0.0)
         return scaled
 
+    def least_lift(self, unit: Floats, *, loss: bool = False) -> Floats:
+        """Return the least lift l that solves l^2 = unit (Var(d_0) + Var(d_1)) / Var(d_0), arm 1 being the one with l.
+
+        Var(d_1) is that of :meth:`variance_under`, so that the equation is quadratic in l.
+
+        Args:
+            unit: any number of squared lifts: those that are detected if the variance of both arms is that of one.
+            loss: True for the size of a negative lift.
+
+        Returns:
+            Lifts above 0 of the same shape; inf where no lift that is possible with these rewards solves it.
+        """
+        per_value = self.share(-1.0 if loss else 1.0)
+        # Var(d_1) / Var(d_0) = (1 + s)^2 - binary s (1 + s) for the lift s as a share of the value.
+        binary = float(self.rewards.mean()) / self.variance if self.binary else 0.0
+        linear = unit * (2.0 - binary) * per_value
+        square = 1.0 - unit * (1.0 - binary) * per_value**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            lift = 4.0 * unit / (np.sqrt(linear**2 + 8.0 * unit * square) - linear)
+        lift = np.where(lift > 0.0, lift, np.where(unit > 0.0, np.inf, 0.0))
+        lift = np.maximum(lift, np.sqrt(unit))  # Var(d_1) is at least 0
+        if self.binary:
+            lift = np.where(lift <= (self.value if loss else 1.0 - self.value), lift, np.inf)
+        return lift
+
     def relative_error(self, *, relative: bool) -> float:
         """Return the relative standard error of the number of users that a test needs.
 
@@ -119,7 +148,9 @@ class UserTotals:
 MOST_DAYS = 3650
 """Longest test that is considered, in days."""
 _NEAR = 1.1
-"""Ratio of the standard error to its limit below which more days no longer help."""
+"""Ratio of the least lift to its limit below which more days no longer help."""
+LONGEST_KNOWN = 5
+"""Number of times the days of the log beyond which the days of a test are a guess, whose range is not known."""
 
 
 @dataclass(frozen=True)
@@ -135,17 +166,19 @@ class Returning:
         present: (MOST_DAYS,) number of different users in T = 1, 2, ... days: up to S days the mean over all windows of
             the log, beyond them extrapolated from the users of one day and of two days (Chao et al. 2014, equation 12).
         squares: (MOST_DAYS,) sum_u d_u^2 of T days.
+        relative_errors: (MOST_DAYS,) standard error, over users, of the logarithm of squares / base^2.
         lasting: mean of c_k over lags k from half of S on, at least 0, which stands for each of them.
         decisions: number of decisions per day.
     """
 
     present: Floats
     squares: Floats
+    relative_errors: Floats
     lasting: float
     decisions: float
 
     @staticmethod
-    def of(days: NDArray[np.int64], clusters: Clusters, deviations: Floats) -> Returning:
+    def of(days: NDArray[np.int64], clusters: Clusters, deviations: Floats, base: Floats) -> Returning:
         """Summarise the rows of a log.
 
         Rows without a date are assumed to be missing at random: if a share s of the rows is dated, products of
@@ -155,44 +188,79 @@ class Returning:
             days: (n,) day of each row, from 0; -1 for a row without a date.
             clusters: user of each row.
             deviations: (n,) reward of each row less the log's value per decision.
+            base: (n,) amounts of the rows whose sum a lift is compared with: rewards for a lift that is a share of the
+                value, ones for other lifts.
         """
-        from scipy.sparse import coo_matrix
-
         dated = days >= 0
         share = float(dated.mean())
         n_days = int(days.max()) + 1
         # Users without a dated row are dropped, and the others numbered from 0.
-        users, codes = np.unique(clusters.dense()[0][dated], return_inverse=True)
+        codes = np.unique(clusters.dense()[0][dated], return_inverse=True)[1]
         days = days[dated]
-        deviations = deviations[dated]
-        table = coo_matrix((deviations, (codes, days)), (users.size, n_days)).tocsr()  # d_us
-        products = (table.T @ table).toarray() / share**2  # sum_u d_us d_ut for days s and t
-        lags = np.array([np.trace(products, lag) for lag in range(n_days)])
-        lags[0] -= float(deviations @ deviations) * (1.0 / share - 1.0) / share  # squares count 1 / s times only
+        lags = _lag_sums(codes, days, deviations[dated], share)
+        n_groups = len(lags)
         half = max(n_days // 2, 1)  # longer lags have few pairs of days, so that one mean replaces them
         windows = n_days - np.arange(n_days)  # number of pairs of days with each lag
-        lasting = max(float(lags[half:].sum() / windows[half:].sum()), 0.0)
-        c = np.full(MOST_DAYS, lasting)
-        c[:half] = lags[:half] / windows[:half]
+        lasting = lags[:, half:].sum(axis=1) / windows[half:].sum()
+        total = max(float(lasting.sum()), 0.0)
+        lasting += (total - lasting.sum()) / n_groups  # the differences between groups remain
+        c = np.repeat(lasting[:, None], MOST_DAYS, axis=1)
+        c[:, :half] = lags[:, :half] / windows[:half]
         # From T to T + 1 days the sum of squares grows by c_0 + 2 (c_1 + ... + c_T).
-        squares = np.cumsum(c[0] + 2.0 * np.concatenate([[0.0], np.cumsum(c[1:])]))
+        growth = 2.0 * np.cumsum(c, axis=1) - c[:, :1]
+        by_group = np.cumsum(growth, axis=1)
+        squares = np.maximum(by_group.sum(axis=0), 1e-12 * growth[:, 0].sum())
+        bases = np.bincount(codes % n_groups, base[dated], n_groups)
+        influence = by_group / squares - 2.0 * bases[:, None] / bases.sum()
+        errors = influence.std(axis=0) * n_groups / math.sqrt(max(n_groups - 1, 1))
         present = _present(codes, days, n_days)
-        return Returning(present, np.maximum(squares, 0.0), lasting, days.size / share / n_days)
+        return Returning(present, squares, errors, total, days.size / share / n_days)
 
-    def error(self, before: float, after: float) -> Floats:
-        """Return the standard error (MOST_DAYS,) of the difference of two arms, each with half the users.
+    @cached_property
+    def variance(self) -> Floats:
+        """The variance (MOST_DAYS,) of the difference of two arms, each with half the users, per variance of a user.
 
-        Args:
-            before: Var(d) of the arm with the logging policy, as a ratio to that of the log.
-            after: Var(d) of the arm with the new policy, as a ratio to that of the log.
+        It counts once for either arm: times Var(d_0) + Var(d_1), as ratios to the Var(d) of the log.
         """
         # Half the users: each arm's sum of squares and its decisions are half of those of all users, hence the 2.
-        days = np.arange(1, MOST_DAYS + 1)
-        return np.sqrt(2.0 * (before + after) * self.squares) / (self.decisions * days)
+        return 2.0 * self.squares / (self.decisions * np.arange(1.0, MOST_DAYS + 1.0)) ** 2
 
-    def floor(self, before: float, after: float) -> float:
-        """Return the limit of :meth:`error` as the number of days grows."""
-        return math.sqrt(2.0 * (before + after) * self.lasting) / self.decisions
+    @property
+    def least_variance(self) -> float:
+        """The limit of :attr:`variance` as the number of days grows."""
+        return 2.0 * self.lasting / self.decisions**2
+
+
+_GROUPS = 200
+"""Largest number of groups of users from whose differences a standard error is computed."""
+
+
+def _lag_sums(codes: NDArray[np.int64], days: NDArray[np.int64], deviations: Floats, share: float) -> Floats:
+    """Compute the sums over days s of d_us d_u,s+k, by lag k, of some groups of users.
+
+    Args:
+        codes: (n,) user of each dated row, from 0.
+        days: (n,) its day, from 0.
+        deviations: (n,) its part of d_us.
+        share: share of the rows that are dated.
+
+    Returns:
+        (groups, days) sums by group, which are the users with one remainder of their number, and lag.
+    """
+    from scipy.sparse import coo_matrix
+
+    n_users = int(codes.max()) + 1
+    n_days = int(days.max()) + 1
+    n_groups = min(n_users, _GROUPS)
+    table = coo_matrix((deviations, (codes, days)), (n_users, n_days)).tocsr()  # d_us
+    lags = np.zeros((n_groups, n_days))
+    for group in range(n_groups):
+        part = table[group::n_groups]
+        products = (part.T @ part).toarray() / share**2  # sum_u d_us d_ut for days s and t
+        lags[group] = [np.trace(products, lag) for lag in range(n_days)]
+    squares = np.bincount(codes % n_groups, deviations**2, n_groups)
+    lags[:, 0] -= squares * (1.0 / share - 1.0) / share  # squares of rows count 1 / s times only
+    return lags
 
 
 def first_day(reached: NDArray[np.bool_]) -> int | None:
@@ -205,10 +273,10 @@ def first_day(reached: NDArray[np.bool_]) -> int | None:
     return int(missed[-1]) + 2  # the day after the last miss, counted from 1
 
 
-def levels_off(errors: Floats, floor: float) -> int | None:
-    """Return the day from which on errors (MOST_DAYS,) exceed ``floor`` by at most a tenth; None for a floor of 0."""
-    if floor > 0.0:
-        return first_day(errors <= _NEAR * floor)
+def levels_off(lifts: Floats, floor: float) -> int | None:
+    """Return the day from which on lifts (MOST_DAYS,) exceed ``floor`` by at most a tenth; None if it is 0 or inf."""
+    if 0.0 < floor < math.inf:
+        return first_day(lifts <= _NEAR * floor)
     return None
 
 
@@ -274,13 +342,16 @@ class ABPlan:
         log_days: number of days of the log, for which ``users`` are observed; None without dates.
         days: number of days until the test detects the lift if all users who come take part; if users are stated, until
             they have come and have been observed for as long as those of the log; None if it is unknown or infinite.
-        days_low, days_high: confidence limits of that number; None if it is unknown or infinite.
+        days_low, days_high: confidence limits of that number; None if it is unknown or infinite, or a guess.
         users_by_then: number of different users who come in these days, both arms together.
         rows_by_then: number of decisions per arm in these days.
-        by_days: for some numbers of days: days, users of both arms, half_width of the interval, and least_lift that is
-            detected at ``power``; empty without dates.
-        levels_off: day from which on more days narrow the interval by less than a tenth; None if it keeps falling.
+        by_days: for some numbers of days: days, users of both arms, half_width of the interval with the lift to detect,
+            and least_lift that is detected at ``power``, inf if none is; empty without dates.
+        levels_off: day from which on more days lower the least lift by less than a tenth; None if it keeps falling.
         floor: smallest lift that is detected after any number of days; None without dates.
+        is_guess: True if the number of days is a guess: more than :data:`LONGEST_KNOWN` times the days of the log, or
+            infinite by an estimate that may be wrong.
+        may_never: True if the log leaves open that no number of days is enough.
         off_policy: number of rows of a log like this one with which the off-policy estimate of the target's difference
             has an interval of the same width; None without a target.
         log_users: number of users in the log.
@@ -313,17 +384,26 @@ class ABPlan:
     by_days: tuple[Mapping[str, float], ...]
     levels_off: int | None
     floor: float | None
+    is_guess: bool
+    may_never: bool
     off_policy: int | None
     log_users: int
     notes: tuple[str, ...] = ()
     reading: tuple[str, ...] = ()
     slates_a_user: float | None = None
 
+    def for_command(self) -> ABPlan:
+        """Return the plan with texts that name options of the command line instead of arguments."""
+        notes, reading = (tuple(map(for_command, lines)) for lines in (self.notes, self.reading))
+        return replace(self, notes=notes, reading=reading)
+
     def to_dict(self) -> Mapping[str, object]:
-        """Return the fields as JSON types."""
-        return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
+        """Return the fields as JSON types; texts name the options of the command line."""
+        plan = self.for_command()
+        return asdict(plan) | {"notes": list(plan.notes), "by_days": list(self.by_days)}
 
 
+@naming_arguments()
 def plan_ab(
     log: Any,
     lift: Any = None,
@@ -335,6 +415,7 @@ def plan_ab(
     target: str | None = None,
     baseline: str | None = None,
     columns: Mapping[str, str | None] | Reading | None = None,
+    **stated: Any,
 ) -> ABPlan:
     """Plan an A/B test from a log of the current recommender.
 
@@ -350,17 +431,19 @@ def plan_ab(
             an interval of the same width for its difference from ``baseline``.
         baseline: another such column; None or "today" for the logging policy itself.
         columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
+        **stated: statements about the rows, as of :func:`recsim_mnar.estimate_file`: drop_missing, drop_invalid,
+            deduplicate, separate_events, decimal, weight_column.
 
     Raises:
         UserError: neither lift nor users, a lift of 0 or one that no rate can have, a power or level outside (0, 1), a
-            log without users, or one in which nothing varies.
+            log without users, one in which nothing varies, or an unknown argument.
     """
     test = _Test(*_checked(power, level))
     if users is not None:
         users = whole_number(users, "users", least=2)
     elif lift is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    pilot, baseline = _pilot(log, target, baseline, columns)
+    pilot, baseline = _pilot(log, target, baseline, columns, stated)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
@@ -394,20 +477,18 @@ def _plan(
         baseline: column of its baseline; None for the logging policy.
     """
     least = None if users is None else test.least_lift(totals, users)
-    relative = True
-    size = least  # the lift to detect, in the reward's unit; without a stated lift the least one
-    if lift is not None:
+    if lift is None:
+        amount = Amount(least or 0.0, relative=False)
+    else:
         amount = Amount.of(lift, "lift")
-        relative = amount.relative
-        size = amount.of_value(totals.value, "lift")
-    assert size is not None
+    size = amount.of_value(totals.value, "lift")
     _check_rate(totals, size)
     needed = test.users_needed(totals, size)
-    low, high = factor_range(totals.relative_error(relative=relative), test.level)
+    low, high = factor_range(totals.relative_error(relative=amount.relative), test.level)
     arm = math.ceil(needed) if users is None else users
     factors = (low, 1.0, high) if users is None else None
     error = standard_error(totals, size, arm)
-    dates = test.dates(pilot, totals, size, arm=arm, entering=users_per_day, factors=factors)
+    dates = test.dates(pilot, totals, amount, arm=arm, entering=users_per_day, factors=factors)
     return ABPlan(
         value=totals.value,
         lift=size,
@@ -427,7 +508,7 @@ def _plan(
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
         notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, undated=pilot.undated),
-        reading=pilot.lines,
+        reading=tuple(as_arguments(line) for line in pilot.lines),
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
 
@@ -446,7 +527,11 @@ def _checked(power: float, level: float) -> tuple[float, float]:
 
 
 def _pilot(
-    log: Any, target: str | None, baseline: str | None, columns: Mapping[str, str | None] | Reading | None
+    log: Any,
+    target: str | None,
+    baseline: str | None,
+    columns: Mapping[str, str | None] | Reading | None,
+    stated: dict[str, Any],
 ) -> tuple[Pilot, str | None]:
     """Read the log with its users.
 
@@ -455,14 +540,27 @@ def _pilot(
         baseline: column of the baseline; None for the logging policy.
 
     Raises:
-        UserError: a baseline without a target, or a log without users.
+        UserError: a baseline without a target, an unknown argument, or a log without users.
     """
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
     if baseline == "today" and baseline not in names_of_columns(log):
         baseline = None
     policies = [name for name in (target, baseline) if name is not None]
-    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
+    if isinstance(columns, Reading) and not stated:
+        reading = columns
+    else:
+        reading = stated_reading("plan_ab", columns, stated)
+    needs_propensity = target is not None
+    if stated and not isinstance(log, (str, os.PathLike)):  # what is stated of rows is for a file of them
+        import pyarrow as pa
+
+        with as_file(pa.table(dict(log)) if isinstance(log, Mapping) else log) as path:
+            pilot = Pilot.of(path, policies, propensity=needs_propensity, columns=reading)
+            lines = [line.replace(str(path), IN_MEMORY) for line in pilot.lines]
+            pilot = replace(pilot, name=IN_MEMORY, lines=tuple(lines))
+    else:
+        pilot = Pilot.of(log, policies, propensity=needs_propensity, columns=reading)
     if pilot.clusters is None:
         raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
     return pilot, baseline
@@ -486,6 +584,8 @@ class Dates:
     by_days: tuple[Mapping[str, float], ...] = ()
     levels_off: int | None = None
     floor: float | None = None
+    is_guess: bool = False
+    may_never: bool = False
 
 
 @dataclass(frozen=True)
@@ -524,27 +624,19 @@ class _Test:
         Raises:
             UserError: they are too few for any lift that is possible with the log's rewards.
         """
-        from scipy.optimize import brentq
-
-        # An upper limit of the lift: a rate of 1, or for other rewards an amount that the users detect.
-        most = totals.value if totals.value > 0.0 else 1.0
-        if totals.binary:
-            most = (1.0 - totals.value) * (1.0 - 1e-9)  # slightly below, where the rate's variance is not 0
-        else:
-            while self.users_needed(totals, most) > users and most < 1e6 * abs(totals.value or 1.0):
-                most *= 2.0
-        if self.users_needed(totals, most) > users:
+        unit = self.detectable**2 * totals.variance / (users * totals.length**2)
+        lift = float(totals.least_lift(np.array(unit)))
+        if lift == math.inf:
             raise UserError(
                 f"users {users:,}: so few cannot detect any lift possible with this log's rewards. Give more"
             )
-        # The logarithm, because the number of users spans many orders of magnitude between these lifts.
-        return float(brentq(lambda lift: math.log(self.users_needed(totals, lift) / users), most * 1e-9, most))
+        return lift
 
     def dates(
         self,
         pilot: Pilot,
         totals: UserTotals,
-        lift: float,
+        lift: Amount,
         arm: int,
         entering: float | None,
         factors: tuple[float, float, float] | None,
@@ -554,7 +646,7 @@ class _Test:
         Args:
             pilot: the log.
             totals: sums of its users.
-            lift: lift to detect, in the reward's unit.
+            lift: lift to detect.
             arm: number of users per arm.
             entering: number of users who enter per day; None to find it from the log's dates.
             factors: multiples of ``arm`` for the lower confidence limit, the estimate and the upper limit of the needed
@@ -569,42 +661,83 @@ class _Test:
         if span is None or pilot.days is None or pilot.clusters is None:
             return Dates(log_days=span)
         # A user who comes on several days is one user, so that errors fall more slowly than with new users each day.
-        log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
-        after = totals.variance_under(totals.share(lift)) / totals.variance
-        errors = log.error(1.0, after)
-        floor = log.floor(1.0, after)
-        if factors is None:
-            as_long_as_log = np.arange(MOST_DAYS) + 1 >= span
-            low = middle = high = first_day((log.present >= both_arms) & as_long_as_log)
-        else:
-            low, middle, high = (
-                first_day(errors * math.sqrt(factor) * self.detectable <= abs(lift)) for factor in factors
-            )
-        by_then = rows = None
-        if middle is not None:
-            by_then = both_arms if factors is None else float(log.present[middle - 1])
-            rows = round(arm * totals.length if factors is None else middle * log.decisions / 2)
-        return Dates(
-            float(log.present[0]),
-            span,
-            middle,
-            low,
-            high,
-            by_then,
-            rows,
-            tuple(self._on_day(day, log, errors) for day in _SHOWN_DAYS),
-            levels_off(errors, floor),
-            self.detectable * floor,
+        base = pilot.reward if lift.relative else np.ones(len(pilot))
+        log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value, base)
+        size = lift.of_value(totals.value, "lift")
+        by_days = self._by_days(log, totals, size, span)
+        if factors is not None:
+            return self._until_detected(log, totals, size, by_days)
+        as_long_as_log = np.arange(MOST_DAYS) + 1 >= span
+        until = first_day((log.present >= both_arms) & as_long_as_log)
+        if until is None:
+            return by_days
+        is_guess = until > LONGEST_KNOWN * span
+        end = None if is_guess else until
+        return replace(
+            by_days,
+            days=until,
+            days_low=end,
+            days_high=end,
+            is_guess=is_guess,
+            users_by_then=both_arms,
+            rows_by_then=round(arm * totals.length),
         )
 
-    def _on_day(self, day: int, log: Returning, errors: Floats) -> Mapping[str, float]:
-        """Return the users, the interval and the least lift of a test that ends after ``day`` days."""
-        return {
-            "days": day,
-            "users": float(log.present[day - 1]),
-            "half_width": float(self.z * errors[day - 1]),
-            "least_lift": float(self.detectable * errors[day - 1]),
-        }
+    def _least_lifts(self, log: Returning, totals: UserTotals, lift: float, deviate: float = 0.0) -> Floats:
+        """Return the least lifts (MOST_DAYS,) that tests of these days detect; inf for none.
+
+        Args:
+            log: users over the days of the log.
+            totals: sums of its users.
+            lift: lift to detect, whose sign is that of the least lifts; these are written without it.
+            deviate: number of standard errors by which the variance differs from its estimate.
+        """
+        factor = np.exp(np.minimum(deviate * log.relative_errors, 50.0))  # the limit avoids an overflow
+        return totals.least_lift(self.detectable**2 * log.variance * factor, loss=lift < 0.0)
+
+    def _by_days(self, log: Returning, totals: UserTotals, lift: float, span: int) -> Dates:
+        """Return what tests of some numbers of days detect, and their limit; the arguments are as elsewhere here."""
+        # Of these days and of all more, as a plan is for the first day from which on the lift is detected.
+        lifts = np.maximum.accumulate(self._least_lifts(log, totals, lift)[::-1])[::-1]
+        limit = np.array(self.detectable**2 * log.least_variance)
+        floor = float(totals.least_lift(limit, loss=lift < 0.0))
+        after = totals.variance_under(totals.share(lift)) / totals.variance
+        half_widths = self.z * np.sqrt(log.variance * (1.0 + after))
+        columns = {"users": log.present, "half_width": half_widths, "least_lift": lifts}
+        rows = [
+            {"days": day, **{name: float(column[day - 1]) for name, column in columns.items()}}
+            for day in _SHOWN_DAYS
+            if day <= LONGEST_KNOWN * span
+        ]
+        return Dates(float(log.present[0]), span, by_days=tuple(rows), levels_off=levels_off(lifts, floor), floor=floor)
+
+    def _until_detected(self, log: Returning, totals: UserTotals, lift: float, by_days: Dates) -> Dates:
+        """Return the days until a lift is detected, with their range.
+
+        Args:
+            log: users over the days of the log.
+            totals: sums of its users.
+            lift: lift to detect, in the reward's unit.
+            by_days: the fields that do not depend on it.
+        """
+        most = abs(lift)
+        low, middle = (first_day(self._least_lifts(log, totals, lift, z) <= most) for z in (-self.z, 0.0))
+        if middle is None:
+            return replace(by_days, is_guess=low is not None, may_never=True)
+        # The error grows with the days, so that the upper limit may be low enough on some days and not on later ones.
+        enough = np.flatnonzero(self._least_lifts(log, totals, lift, self.z) <= most)
+        high = max(int(enough[0]) + 1, middle) if enough.size else None
+        is_guess = middle > LONGEST_KNOWN * (by_days.log_days or 0)
+        return replace(
+            by_days,
+            days=middle,
+            days_low=None if is_guess else low,
+            days_high=None if is_guess else high,
+            is_guess=is_guess,
+            may_never=high is None,
+            users_by_then=float(log.present[middle - 1]),
+            rows_by_then=round(middle * log.decisions / 2),
+        )
 
 
 def standard_error(totals: UserTotals, lift: float, users: int) -> float:
@@ -678,4 +811,4 @@ def _notes(
             or "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
             "(--users-per-day); then the plan says how many days"
         )
-    return tuple(notes)
+    return tuple(as_arguments(note) for note in notes)

@@ -8,14 +8,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recsim_mnar.answers.records import segment_label
+from recsim_mnar.answers.records import segment_label, table_lines, without_margins
 from recsim_mnar.answers.sentence import Amounts, Record, Sentence, is_of_slates, label, sentence_of
 from recsim_mnar.datasets.tool_logs import ToolLog, open_tool_log
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
-from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding, as_arguments, naming_arguments
+from recsim_mnar.kernels.checks import table_by_name
 from recsim_mnar.own_log.bandit_file import STATED, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.blocks import Gather
@@ -30,6 +31,9 @@ from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
 from recsim_mnar.tables.text import ends_within_a_line
 from recsim_mnar.tables.values import in_rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SCHEMA = 1
 """Version of the JSON of an estimate, raised by changes that programs notice."""
@@ -64,6 +68,39 @@ CONTRADICTED = {
 """Codes of findings that contradict the log or a statement about it, and need a person's attention."""
 
 
+_NAMES = {"target": "targets", "context_columns": "context", "reward_limit_column": "reward_limit"}
+"""Names of arguments of :func:`answer_file` by those of options that are called otherwise."""
+
+
+def stated_reading(
+    function: str,
+    columns: Mapping[str, str | None] | Reading | None,
+    stated: dict[str, Any],
+    further: Sequence[str] = (),
+) -> Reading:
+    """Return the reading of a file that the arguments of a Python function state.
+
+    Args:
+        function: name of the function.
+        columns: column by role.
+        stated: arguments by name; ``weight_column`` is removed, as it is a column.
+        further: names of arguments that are about something else.
+
+    Raises:
+        UserError: no table of columns, an unknown role, or an unknown argument.
+    """
+    named = dict(table_by_name({} if columns is None else columns, "columns"))
+    weight = stated.pop("weight_column", None)
+    if weight is not None:
+        named["weight"] = weight
+    allowed = [*further, *_READING]
+    for name in [name for name in stated if name not in allowed]:  # the first one, if any
+        raise UserError(f"{function}() has no argument {name!r}: {nearest(name, allowed)}")
+    for role in [role for role in named if role not in _ROLES]:
+        raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")
+    return Reading(named, **{name: stated[name] for name in _READING if name in stated})
+
+
 class Unmet(NamedTuple):
     """An estimate that misses the requirement.
 
@@ -76,9 +113,15 @@ class Unmet(NamedTuple):
     causes: list[Record]
 
 
-@dataclass(frozen=True)
+_FRAME = ("policy", "estimator", "value", "low", "high", "verdict_level", "role", "leads", "by", "segment")
+"""Columns of :meth:`FileAnswer.frame`."""
+
+
+@dataclass(frozen=True, repr=False)
 class FileAnswer:
     """Estimates of target policies from a log file, checked against a requirement.
+
+    As a text it is the sentence and the table of the leading estimates.
 
     Attributes:
         sentence: summary of the estimates, as data (``sentence.text`` is for people).
@@ -131,6 +174,20 @@ class FileAnswer:
             stamp |= {"required": self.require, "met": self.met, "reasons": list(self.causes)}
         return stamp
 
+    def __repr__(self) -> str:
+        lines = [as_arguments(self.sentence.text, **_NAMES), *self.reasons]
+        for part in (self.found.records, self.found.segments):
+            leaders = [record for record in part if record["leads"]]
+            lines += ["", *table_lines(leaders)] if leaders else []
+        return "\n".join(lines)
+
+    def frame(self) -> pd.DataFrame:
+        """Return the records as a data frame, with the columns of :data:`_FRAME`; of segments only if there are any."""
+        import pandas as pd
+
+        names = [name for name in _FRAME if any(name in record for record in self.records)]
+        return pd.DataFrame([{name: record.get(name) for name in names} for record in self.records])
+
     def called(self, names: Mapping[str, str]) -> FileAnswer:
         """Return the answer with other names for its files, also in the notes; ``names`` maps old names to new ones."""
         lines = self.found.lines
@@ -152,6 +209,7 @@ class FileAnswer:
         return [plain(record) for record in records]
 
 
+@naming_arguments(**_NAMES)
 def answer_file(
     table: Any,
     targets: str | Sequence[str] = (),
@@ -187,15 +245,7 @@ def answer_file(
     """
     questions = [field.name for field in fields(Question) if field.name not in _NOT_ARGUMENTS]
     facts = [field.name for field in fields(Facts) if field.name not in questions] + ["precision"]
-    allowed = [*questions, *facts, *_READING]
-    columns = dict(columns or {})
-    if stated.get("weight_column") is not None:
-        columns["weight"] = stated["weight_column"]
-    stated.pop("weight_column", None)
-    for name in [name for name in stated if name not in allowed]:  # the first one, if any
-        raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, allowed)}")
-    for role in [role for role in columns if role not in _ROLES]:
-        raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")
+    reading = stated_reading("estimate_file", columns, stated, [*questions, *facts])
     stated.setdefault("estimators", default_estimators(stated.get("clip"), bool(stated.get("fit_reward_model"))))
     question = Question(
         [targets] if isinstance(targets, str) else list(targets),
@@ -203,7 +253,6 @@ def answer_file(
         stated={name: stated[name] for name in facts if name in stated},
         **{name: stated[name] for name in questions if name in stated},
     )
-    reading = Reading(columns, **{name: stated[name] for name in _READING if name in stated})
     with as_file(table) as path:
         answer = answer_question(
             path, question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
@@ -257,6 +306,7 @@ def answer_question(
             file = TableFile.open(path, reading.decimal)
             answer = _estimate_table(file, question, reading, require, gather, exact=exact)
     _refuse_empty(path, answer.records, min_rows)
+    answer = replace(answer, records=without_margins(answer.records), segments=without_margins(answer.segments))
     records = answer.records + answer.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
@@ -422,7 +472,7 @@ def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
     amounts = Amounts.of(records)
     missed = []
     for record in records:
-        if not (record["leads"] or "by" in record) or (require == BETTER and "baseline" not in record):
+        if not record["leads"] or (require == BETTER and "baseline" not in record):
             continue
         # The corrected verdict comes first, as it is the stricter one.
         reason, causes = _miss(require, record.get("best_of", record), amounts)

@@ -414,6 +414,8 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
         weeks = math.ceil(plan.days / 7.0)
         users = plan.users_by_then / 2.0  # per variant
         size = f" of {weeks:,} week{'s' * (weeks > 1)}"
+        if plan.is_guess:
+            size += f" (a guess from a log of {plan.log_days} days)"
         rows = (plan.rows_by_then or 0) / max(users, 1.0)
     chance = f"have a chance of {100 * plan.power:.0f} % to show even {digits(100.0 * plan.lift_share)} %"
     users_text = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"

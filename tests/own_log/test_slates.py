@@ -290,7 +290,7 @@ def test_better_is_required_of_slates_too(house, file):
 
 def test_doctor_and_estimate_ask_what_propensities_are_of(house, file):
     data = per_position(house, "slate", generic=True)
-    with pytest.raises(UserError, match="--propensities-of position"):
+    with pytest.raises(UserError, match='propensities_of="position"'):
         answered(data, file)
     assert "unclear_propensities" in codes(examined(data, file))
     stated = examined(data, file, propensities_of="slate")
@@ -321,7 +321,7 @@ def test_one_item_per_row_is_as_before(file):
     )
     assert estimators_of(answered(data, file)) == {"ips", "snips"}
     assert examine_file(file).facts["slates"] is None
-    with pytest.raises(UserError, match="--assumption cascade is about slates"):
+    with pytest.raises(UserError, match='assumption="cascade" is about slates'):
         recsim_mnar.estimate_file(file, "new", assumption="cascade")
 
 
