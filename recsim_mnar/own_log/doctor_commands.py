@@ -199,12 +199,12 @@ def _estimate(found: Examination) -> Fit:
     second = found.contents.target_file
     if second is not None:
         return _with_targets(found, second)
-    if "propensity" not in found.columns and not found.targets:
+    perhaps = () if found.targets else _perhaps_targets(found)
+    if "propensity" not in found.columns and not found.targets and not perhaps:
         return no(
             "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
             "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
         )
-    perhaps = () if found.targets else _perhaps_targets(found)
     targets = ",".join(found.targets or perhaps) or "propensity"
     words = ["estimate", found.source, "--target", targets, *_flags(found), *_folded(found, targets.split(","))]
     says = (
@@ -214,13 +214,26 @@ def _estimate(found: Examination) -> Fit:
     if perhaps:
         words += ["--baseline", "today"]
         says = f"if {_as_policies(found, perhaps)}: what it would have earned, and the difference from today's policy"
-        says += _least(found)
-    elif found.targets and "propensity" in found.columns:
-        words += ["--baseline", "today"]
-        says = "what these policies would have earned, and their difference from today's policy" + _least(found)
     elif found.targets:
-        says = "what these policies would have earned, under estimated propensities"
+        words += ["--baseline", "today"]
+        says = "what these policies would have earned, and their difference from today's policy"
+    if "propensity" not in found.columns:
+        words += ["--context-columns", ",".join(found.context)] * bool(found.context)
+        says += _estimated(found)
+    elif found.targets or perhaps:
+        says += _least(found)
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
+
+
+def _estimated(found: Examination) -> str:
+    """Return sentences on propensities that are estimated, to be appended to a sentence."""
+    within = "share of the rows"
+    if found.context:
+        within += f" with the same {' and '.join(found.context)}"
+    return (
+        f". No column holds propensities, so they are estimated: each item's {within}. They are right only if "
+        "--context-columns names everything by which today's system chose the items"
+    )
 
 
 def _least(found: Examination) -> str:
@@ -335,9 +348,9 @@ def _compare(found: Examination) -> Fit:
 
 def _replay(found: Examination) -> Fit:
     """Write the command line of a replay, for a log with views between recommendations."""
-    needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
+    needs = "needs rows for what users viewed between the recommendations, and a column of users"
     if not found.contents.organic_rows and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
-        says = f"{needs}; without these it takes --policy random alone, which needs no history"
+        says = f"{needs}. Without them only --policy random works, which needs no history"
         return Fit("replay", False, "", says)
     if not found.contents.organic_rows or "user" not in found.columns or "action" not in found.columns:
         return Fit("replay", False, "", needs)

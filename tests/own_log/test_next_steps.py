@@ -113,3 +113,70 @@ def test_propensities_that_are_too_large_for_every_item_are_named(tmp_path):
     found = asked(frame, tmp_path / "log.csv").sentence
     assert found.sure == "do_not_use"
     assert "1 / propensity" in found.action
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
+@pytest.mark.parametrize("items", [True, False])
+def test_exchanged_columns_are_named_with_the_options_that_exchange_them(tmp_path, at_once, items):
+    frame = log(7).rename(columns={"propensity": "old", "target": "new"})
+    if not items:
+        frame = frame.drop(columns="action")
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    more = {"baseline": "today", "refute": at_once}
+    wrong = recsim_mnar.estimate_file(tmp_path / "log.csv", "old", columns={"propensity": "new"}, **more).sentence
+    assert wrong.answer == "do_not_use"
+    options = dict(re.findall(r"--(propensity-column|target) (\w+)", for_command(wrong.action)))
+    assert options == {"propensity-column": "old", "target": "new"}
+    right = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", columns={"propensity": "old"}, **more).sentence
+    assert right.sure != "do_not_use"
+
+
+@pytest.mark.parametrize("target", [0.5, 2.0])
+def test_columns_that_are_wrong_in_another_way_are_not_called_exchanged(tmp_path, target):
+    frame = log(8)
+    wrong = asked(frame.assign(propensity=frame["propensity"] ** target), tmp_path / "log.csv").sentence
+    assert wrong.sure == "do_not_use"
+    assert "--propensity-column" not in wrong.action
+
+
+def without_propensities(users: int = 600) -> pd.DataFrame:
+    """Rows of a policy that depends on the device, as new policies do, and shows every item."""
+    rng = np.random.default_rng(9)
+    device = rng.integers(0, 2, 10 * users)
+    logged = np.array([LOGGED, LOGGED[::-1]])
+    action = (rng.random(len(device))[:, None] > logged.cumsum(axis=1)[device]).sum(axis=1).clip(0, 4)
+    return pd.DataFrame(
+        {
+            "user": np.repeat(np.arange(users), 10),
+            "device": device,
+            "action": action,
+            "reward": (rng.random(len(device)) < 5 * CLICKED[action]).astype(int),
+            "target": np.array([TARGET, TARGET[::-1]])[device, action],
+            "apart": np.array([LOGGED, LOGGED[::-1]])[device, action] * 0.8 + 0.04,
+        }
+    )
+
+
+@pytest.mark.parametrize("target", ["target", "apart"], ids=["below 1", "above 1"])
+def test_a_gap_under_estimated_propensities_is_answered_by_context(tmp_path, target):
+    frame = without_propensities()
+    frame.to_csv(tmp_path / "log.csv", index=False)
+    blind = recsim_mnar.estimate_file(tmp_path / "log.csv", target, baseline="today")
+    assert abs(blind.records[0]["diagnostics"]["mean_weight"] - 1.0) > 0.02
+    assert blind.sentence.sure == "do_not_use"
+    assert "--context-columns" in for_command(blind.sentence.action)
+    assert "explor" not in blind.sentence.action
+    seen = recsim_mnar.estimate_file(tmp_path / "log.csv", target, baseline="today", context=["device"])
+    assert seen.sentence.sure != "do_not_use"
+
+
+@pytest.mark.parametrize("context", [[], ["device"]])
+def test_no_column_is_blamed_alone_where_shares_of_items_stand_for_propensities(tmp_path, context):
+    frame = without_propensities()
+    frame["propensity"] = frame["action"].map(frame["action"].value_counts(normalize=True))
+    found = asked(frame, tmp_path / "log.csv", context=context)
+    assert found.sentence.sure == "do_not_use"
+    assert ("item_propensities" in doubts(found.records[0])) == bool(context)
+    action = for_command(found.sentence.action)
+    assert "propensit" in action
+    assert ("target" in action) == (not context)  # it is proved innocent by what the context proves

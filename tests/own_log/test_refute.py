@@ -102,7 +102,7 @@ def test_wrong_propensities_are_of_no_use(capsys, tmp_path, ours):
     frame["propensity"] *= np.where(frame["action"] == 1, 0.7, 1.0)
     out, records = estimated(capsys, written(frame, tmp_path / "log.csv", ours), tmp_path, "--refute")
     assert "found something" in out
-    assert f"counting those with {'item 1' if ours else 'item item 1'} only" in out
+    assert f"propensities of {'item 1' if ours else 'item item 1'} " in out
     assert records[0]["verdict_level"] == "do_not_use"
     codes = [each["code"] for each in records[0]["findings"]]
     assert codes.count("item_propensities") == 1  # a file of one's own is asked without --refute, too
@@ -152,7 +152,7 @@ def test_the_sentence_ends_with_how_wrong_propensities_may_be(target, answer, en
     sentence = sentence_of(found)
     assert sentence.answer == answer
     digits = f"{float(f'{100 * (factor - 1):.2g}'):.6g}"
-    assert sentence.rests.endswith(f". It holds unless propensities are off by more than {digits} %.")
+    assert sentence.rests.endswith(f" more than {digits} % too large or too small.")
     values = [r for r in found if "baseline" not in r]
     assert all("propensity_tolerance" not in r["diagnostics"] for r in values)
 
@@ -172,7 +172,7 @@ def test_rewards_of_any_size_have_a_tolerance_where_rows_are_at_hand(tmp_path):
     frame.to_parquet(tmp_path / "log.parquet")
     in_blocks = estimate_file(tmp_path / "log.parquet", ["new"], baseline="today", propensity_min=0.5, reward_max=5.0)
     assert "propensity_tolerance" not in difference_of(in_blocks, "new")["diagnostics"]
-    assert "unless propensities" not in sentence_of(in_blocks).text
+    assert "too large or too small" not in sentence_of(in_blocks).text
 
 
 def test_no_tolerance_where_the_interval_holds_0_or_the_baseline_is_another():
@@ -192,4 +192,4 @@ def test_the_best_of_several_has_the_tolerance_of_its_own_level():
     best = next(r for r in found if "best_of" in r)
     of_best, own = best["best_of"]["propensity_tolerance"], best["diagnostics"]["propensity_tolerance"]
     assert 1.0 < of_best < own
-    assert f"off by more than {float(f'{100 * (of_best - 1):.2g}'):.6g} %" in sentence_of(found).rests
+    assert f"more than {float(f'{100 * (of_best - 1):.2g}'):.6g} % too large" in sentence_of(found).rests

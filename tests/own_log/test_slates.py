@@ -333,7 +333,7 @@ def test_advice_can_be_followed(house, tmp_path, file, capsys):
     assert "Next: compare a new policy with it" in run(capsys, "estimate", file, "--target", "propensity")
     said = run(capsys, "doctor", file)
     assert f"recsim-mnar estimate {file} --target new --baseline today" in said
-    assert "without these it takes --policy random alone" in said
+    assert "only --policy random works" in said
     run(capsys, "replay", file, "--policy", "random", "--out", tmp_path / "replayed.parquet", "--quiet")
     shown = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
     assert (shown.groupby(["user", "slate"]).time.nunique() == 1).all()
@@ -580,7 +580,7 @@ def test_an_assumption_is_said_once_and_no_line_twice(house, file, capsys):
 def test_what_is_stated_of_propensities_and_denied_is_what_to_change(house, file):
     # Too few slates for arithmetic to say what propensities are of.
     found = answered(per_position(house, "slate", generic=True)[: 400 * K], file, propensities_of="position")
-    assert "with item i" in found.sentence.text
+    assert "propensities of item i" in found.sentence.text
     assert found.sentence.action == "state another --propensities-of: the numbers deny 'position'"
 
 
