@@ -118,8 +118,9 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
     first = first_of(guessed_fits)
     commands = [fit.to_dict() for fit in fits]
     typed = None
-    lacking = next((fit.says for fit in guessed_fits if not fit.fits), "")
-    to_type = [f"No line to type yet: {lacking}."]
+    lacking = next((fit for fit in guessed_fits if not fit.fits), guessed_fits[0])
+    who = f"{lacking.command} " * lacking.says.startswith("needs")
+    to_type = [f"No line to type yet: {who}{lacking.says}."]
     if first is not None:
         words = guessed_in_words(guessed, first.line)
         typed = {"line": first.line, "guessed": words, "columns": examination.guesses}

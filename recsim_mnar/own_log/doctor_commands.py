@@ -203,7 +203,7 @@ def _estimate(found: Examination) -> Fit:
     if "propensity" not in found.columns and not found.targets and not perhaps:
         return no(
             "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
-            "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
+            f"--target-file FILE --on KEY{_estimated(found)}"
         )
     targets = ",".join(found.targets or perhaps) or "propensity"
     words = ["estimate", found.source, "--target", targets, *_flags(found), *_folded(found, targets.split(","))]
@@ -232,7 +232,7 @@ def _estimated(found: Examination) -> str:
         within += f" with the same {' and '.join(found.context)}"
     return (
         f". No column holds propensities, so they are estimated: each item's {within}. They are right only if "
-        "--context-columns names everything by which today's system chose the items"
+        "--context-columns names all by which today's system chose the items, and nothing that came later"
     )
 
 
