@@ -435,6 +435,7 @@ class _Examiner:
             unused,
             self.file.decimal,
             {name: how for name, how in self.items.items() if name in unused},
+            self.slates is not None,
         )
         guesses = unnamed.guesses()
         if shown.rivals:

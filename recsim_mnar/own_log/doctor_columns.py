@@ -222,8 +222,8 @@ _MOST_SEGMENTS = 30
 """Most values of a column of segments."""
 _ROWS_OF_A_CELL = 20
 """Least number of rows, on average, for each item and each combination of values of a context."""
-_MOST_TESTED = 6
-"""Most candidates for the propensities that are tested."""
+_MOST_TESTED, _MOST_COMPARED = 20, 6
+"""Most candidates for the propensities that are tested by themselves, and with one another."""
 _DISPROVED = 4
 """Score of a candidate for the propensities that the rows disprove."""
 _GUESSES = ("reward", "propensity", "user", "item", "action", "time")
@@ -381,6 +381,7 @@ class Unnamed:
         others: columns without a role.
         decimal: decimal mark of the file's numbers.
         items: by column of ``others`` that holds items, the way in which it does (ALIKE or IN_CAPITALS).
+        of_slates: True if rows are of slates, whose propensities are not tested here.
     """
 
     rows: Rows
@@ -389,6 +390,7 @@ class Unnamed:
     others: Sequence[str]
     decimal: Decimal
     items: Mapping[str, str] = field(default_factory=dict)
+    of_slates: bool = False
 
     def guesses(self) -> dict[str, str]:
         """Return by role the likeliest column of ambiguous roles, and of the user if that has no column.
@@ -400,7 +402,7 @@ class Unnamed:
         for role in _GUESSES:
             names = [name for name in self.columns.unclear.get(role, ()) if name not in guesses.values()]
             if role == "propensity":
-                names.sort(key=lambda name: (self.contradictions.get(name, 0), not of_what_was_shown(name)))
+                names.sort(key=lambda name: (self.contradictions.get(name, 1), not of_what_was_shown(name)))
                 if self._all_disproved:
                     names = [NONE]
             if names:
@@ -419,16 +421,22 @@ class Unnamed:
     def contradictions(self) -> dict[str, int]:
         """By candidate for the propensities, a score of what the rows say against it; 0 for nothing.
 
-        The mean of 1 / propensity by item is 1 at most: otherwise the candidate is disproved. Less is said by two
-        means that should be 1: of the weights of a policy that shows all items equally often, and of a candidate over
-        another, if both are a policy's probabilities of the item shown.
+        Of candidates with the least score by :meth:`_contradiction`, the mean weight of another one is 1 at most.
         """
-        candidates = {}
-        for name in self.columns.unclear.get("propensity", ())[:_MOST_TESTED]:
-            values = self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist()
-            if _are_shares(values, self.decimal):
-                candidates[name] = self.rows.numbers(name)
-        return {name: self._contradiction(name, candidates) for name in candidates}
+        candidates: dict[str, Floats] = {}
+        if not self.of_slates:
+            for name in self.columns.unclear.get("propensity", ()):
+                values = self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist()
+                if _are_shares(values, self.decimal) and len(candidates) < _MOST_TESTED:
+                    candidates[name] = self.rows.numbers(name)
+        scores = {name: self._contradiction(values) for name, values in candidates.items()}
+        least = [name for name, score in scores.items() if score == min(scores.values())][:_MOST_COMPARED]
+        user = self._codes.get("user")
+        for name in least:
+            others = [candidates[other] for other in least if other != name]
+            weights = [mean_weight(candidates[name], values, user) for values in others]
+            scores[name] += any(weight is not None and weight.low > 1.0 for weight in weights)
+        return scores
 
     @property
     def _all_disproved(self) -> bool:
@@ -437,19 +445,19 @@ class Unnamed:
         n_candidates = len(self.columns.unclear.get("propensity", ()))
         return n_candidates == len(scores) > 0 and min(scores) >= _DISPROVED
 
-    def _contradiction(self, name: str, candidates: Mapping[str, Floats]) -> int:
-        """Return what the rows say against one of the candidates."""
-        propensity = candidates[name]
+    def _contradiction(self, propensity: Floats) -> int:
+        """Return what the rows say against a candidate (n,) by itself.
+
+        The mean of 1 / propensity by item is 1 at most: otherwise the candidate is disproved. Less is said by the mean
+        weight of a policy that shows all items equally often, which is 1 if every row could show each of them.
+        """
         user = self._codes.get("user")
         action = self._codes.get("action")
-        others = [values for other, values in candidates.items() if other != name]
-        weights = [mean_weight(propensity, values, user) for values in others]
-        score = int(any(weight is not None and weight.low > 1.0 for weight in weights))
         if action is None:
-            return score
+            return 0
         n_actions = len(np.unique(action[action >= 0]))
         equal = mean_weight(propensity, np.full(len(propensity), 1.0 / max(n_actions, 1)), user)
-        score += 2 * int(equal is not None and not equal.holds)  # says more: the others may be no probabilities
+        score = 2 * int(equal is not None and not equal.holds)
         good = (propensity > 0.0) & (propensity <= 1.0) & (action >= 0)
         if user is not None:
             good &= user >= 0
@@ -468,7 +476,7 @@ class Unnamed:
         which = say_which("propensity")
         if self._all_disproved:
             return {"do": "disproved", "which": which, "column": " and ".join(scores)}
-        worse = [name for name, score in scores.items() if score > scores.get(guess, 0)]
+        worse = [name for name, score in scores.items() if score > scores.get(guess, 1)]
         if worse:
             return {"do": "likelier", "which": which, "column": guess, "others": " and ".join(worse)}
         if len(scores) > 1:

@@ -382,19 +382,26 @@ def neutral(order):
     data = base(1)
     columns = {"p_alt": data["pscore"], "p_neu": data["target_new"]}
     rng = np.random.default_rng(2)
+    columns |= {f"feature {i}": rng.uniform(0.1, 1.0, N).round(3).tolist() for i in range(8)}
     columns["rabatt"] = rng.choice([0.5, 0.6, 0.75], N).tolist()
     names = {"Kunde": data["user_id"], "Datum": data["served_at"], "Artikel": data["arm"]}
     return names | {name: columns[name] for name in order} | {"Klick": data["clicks"]}
 
 
 @pytest.mark.parametrize(
-    "order", [("p_neu", "p_alt"), ("p_alt", "p_neu"), ("rabatt", "p_alt"), ("rabatt", "p_neu", "p_alt")]
+    "order",
+    [
+        *(("p_neu", "p_alt"), ("p_alt", "p_neu"), ("rabatt", "p_alt"), ("rabatt", "p_neu", "p_alt")),
+        (*(f"feature {i}" for i in range(8)), "p_alt"),
+    ],
 )
 @pytest.mark.parametrize("without", ["", "Artikel"])
 def test_the_propensities_are_the_column_that_the_rows_agree_with(tmp_path, capsys, order, without):
     data = neutral(order)
     data.pop(without, None)
-    if without and "rabatt" in order:  # nothing tells a discount from a probability where the item is not known
+    if without and {"rabatt", "feature 0"} & set(
+        order
+    ):  # nothing tells a discount from a probability where the item is not known
         return
     file = write(tmp_path / "f.csv", data, ";", ",")
     words = typed(file, capsys)
