@@ -381,7 +381,7 @@ def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
     assert all("item_propensities" in doubts(found) and not found.trusted for found in wrong.values())
     named = np.array([f"sku {9 - action}" for action in log["action"]])
     found = estimate_ranking_value(log | {"propensity": less, "action": named}, "new")["independent_ips"]
-    assert "with item sku 9 only" in str(found.verdict)
+    assert "propensities of item sku 9 " in str(found.verdict)
 
 
 def test_without_power_or_statement_it_is_caution():
