@@ -203,7 +203,7 @@ def _estimate(found: Examination) -> Fit:
     if "propensity" not in found.columns and not found.targets and not perhaps:
         return no(
             "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
-            f"--target-file FILE --on KEY{_estimated(found)}"
+            f"--target-file FILE --on KEY{_estimated(found)[1]}"
         )
     targets = ",".join(found.targets or perhaps) or "propensity"
     words = ["estimate", found.source, "--target", targets, *_flags(found), *_folded(found, targets.split(","))]
@@ -212,25 +212,29 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
-        words += ["--baseline", "today"]
         says = f"if {_as_policies(found, perhaps)}: what it would have earned, and the difference from today's policy"
     elif found.targets:
-        words += ["--baseline", "today"]
         says = "what these policies would have earned, and their difference from today's policy"
-    if "propensity" not in found.columns:
-        words += ["--context-columns", ",".join(found.context)] * bool(found.context)
-        says += _estimated(found)
-    elif found.targets or perhaps:
-        says += _least(found)
+    if found.targets or perhaps:
+        options, estimated = _estimated(found)
+        words += ["--baseline", "today", *options]
+        says += estimated or _least(found)
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
 
 
-def _estimated(found: Examination) -> str:
-    """Return sentences on propensities that are estimated, to be appended to a sentence."""
+def _estimated(found: Examination) -> tuple[list[str], str]:
+    """Return the option and the sentences, to be appended to others, for propensities that are estimated.
+
+    Both are empty if a column holds propensities.
+    """
+    if "propensity" in found.columns:
+        return [], ""
     within = "share of the rows"
+    options = []
     if found.context:
         within += f" with the same {' and '.join(found.context)}"
-    return (
+        options = ["--context-columns", ",".join(found.context)]
+    return options, (
         f". No column holds propensities, so they are estimated: each item's {within}. They are right only if "
         "--context-columns names all by which today's system chose the items, and nothing that came later"
     )
@@ -244,12 +248,9 @@ def _least(found: Examination) -> str:
     if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
     propensity = found.contents.propensity
-    least = None
-    if propensity is not None:
-        least = propensity.least
     seen = ""
-    if least is not None:
-        seen = f" (the smallest in this log is {rounded_down(least)}: is it?)"
+    if propensity is not None and propensity.least is not None:
+        seen = f" (the smallest in this log is {rounded_down(propensity.least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
         f"{seen}"
@@ -284,14 +285,9 @@ def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     flags = _flags(found)
     if found.has("without_target") and "--drop-missing" not in flags:
         flags += ["--drop-missing"]
-    baseline = []
-    if "propensity" in found.columns:
-        baseline = ["--baseline", "today"]
-    estimated = ", under estimated propensities"
-    if baseline:
-        estimated = ""
+    options, estimated = _estimated(found)
     says = f"what {', '.join(second.policies)} would have earned{estimated}"
-    return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
+    return Fit("estimate", True, _line(found, [*words, "--baseline", "today", *options, *flags], _LOGGED), says)
 
 
 def _plan_ab(found: Examination) -> Fit:

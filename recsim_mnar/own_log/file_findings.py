@@ -189,11 +189,8 @@ def with_file_findings(
         chances = log.policies.get(target)
         if target not in exchangeable or chances is None or log.propensity is None or np.any(chances <= 0.0):
             return False
-        clusters = log.clusters()
-        items = None
-        if log.action is not None:
-            items = ItemSums.of(values_of(log.action), chances, clusters)
-        return agree(PolicySums.of(chances, log.propensity, clusters), items, mean)
+        sums = PolicySums.of(chances, log.propensity, log.clusters())
+        return agree(sums, sums_of(log, chances), mean)
 
     of_log = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
@@ -209,7 +206,9 @@ def with_file_findings(
     for record in records:
         record = with_findings(record, unweighed(log, record), first=True)
         changed.append(with_findings(record, [*of_log, *by_policy.get(target_of(record), [])]))
-    return with_likely_faults(changed, lambda: sums_of(log), log.columns.get("propensity") or "", exchanged)
+    return with_likely_faults(
+        changed, lambda: sums_of(log, log.chances), log.columns.get("propensity") or "", exchanged
+    )
 
 
 def agree(sums: PolicySums, items: ItemSums | None, mean: float) -> bool:
@@ -359,11 +358,11 @@ def with_likely_faults(
     return [_explained(record, items, propensity, faults.get(target_of(record), "")) for record in records]
 
 
-def sums_of(log: BanditFile) -> ItemSums | None:
-    """Sum 1 / propensity by item; None if items or propensities are not known."""
-    if log.action is None or log.chances is None:
+def sums_of(log: BanditFile, chances: Floats | None) -> ItemSums | None:
+    """Sum 1 / propensity (n,) by item; None if items or propensities are not known."""
+    if log.action is None or chances is None:
         return None
-    return ItemSums.of(values_of(log.action), log.chances, log.clusters())
+    return ItemSums.of(values_of(log.action), chances, log.clusters())
 
 
 def _explained(record: Record, items: ItemSums | None, propensity: str, fault: str) -> Record:

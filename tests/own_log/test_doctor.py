@@ -503,6 +503,16 @@ def test_an_amount_of_money_may_be_the_reward(tmp_path, capsys, sign):
     assert run(capsys, *words)[0] == 0
 
 
+def test_the_smallest_propensity_is_one_number(tmp_path, capsys):
+    data = base()
+    data["pscore"] = [value * 0.9816667 for value in data["pscore"]]
+    _, out, _ = run(capsys, "doctor", write(tmp_path / "f.csv", data))
+    (of_fact,) = re.findall(r"propensities +([0-9.]+) to", out)
+    (of_advice,) = set(re.findall(r"smallest in this log is ([0-9.]+)", out))
+    assert of_fact == of_advice
+    assert 0.0 < min(data["pscore"]) - float(of_fact) < 1e-4
+
+
 @pytest.mark.parametrize("views", [False, True])
 @pytest.mark.parametrize("logged", [False, True])
 def test_chance_makes_as_many_rows_equal_for_doctor_as_for_estimate(tmp_path, views, logged):
