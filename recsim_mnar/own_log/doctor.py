@@ -441,9 +441,7 @@ class _Examiner:
         if shown.rivals:
             guesses.pop("action", None)
         self._unclear(shown.rivals, unnamed, guesses)
-        segments: list[str] = []
-        if not ours and self.kind == BANDIT:  # further columns of our own logs are known
-            segments = self._unnamed(unnamed)
+        segments = self._unnamed(unnamed, ours=ours)
         return Examination(
             source=str(self.file.path),
             kind=self.kind,
@@ -469,8 +467,10 @@ class _Examiner:
             used |= {*endings_of(self.targets, self.file.names)}
         return [name for name in self.file.names if name not in used]
 
-    def _unnamed(self, unnamed: Unnamed) -> list[str]:
+    def _unnamed(self, unnamed: Unnamed, *, ours: bool) -> list[str]:
         """Add problems for possible uses of columns without a role, and return the columns of segments."""
+        if ours or self.kind != BANDIT:  # further columns of our own logs are known
+            return []
         if not self.targets and "propensity" in {*self.columns.names, *self.columns.without}:
             # Columns with other probabilities of slates, and the like, of a policy whose own column is there too.
             further = {end for name in unnamed.others for end in endings_of([name], unnamed.others) if end != name}
