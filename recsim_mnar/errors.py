@@ -114,7 +114,7 @@ def _cut(word: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return ``did you mean 'x'?`` for the known name closest to ``name``, or ``known: ...`` if none is close."""
-    names = sorted(known)
+    names = sorted(filter(None, known))  # the index that pandas writes has no name
     close = difflib.get_close_matches(name, names, n=1)
     if close:
         return f"did you mean {close[0]!r}?"

@@ -288,7 +288,7 @@ def unless(record: Mapping[str, Any]) -> str:
     if factor is None or factor <= 1.0:
         return ""
     percent = float(f"{100.0 * (factor - 1.0):.2g}")  # two digits, and then written without an exponent
-    return f" It holds unless propensities are off by more than {percent:,.6g} %."
+    return f" It holds as long as no propensity is more than {percent:,.6g} % too large or too small."
 
 
 # --------------------------------------------------------------------------------------------------- the first sentence

@@ -118,7 +118,9 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
     first = first_of(guessed_fits)
     commands = [fit.to_dict() for fit in fits]
     typed = None
-    to_type = [f"No line to type yet: {guessed_fits[0].says}."]
+    lacking = next((fit for fit in guessed_fits if not fit.fits), guessed_fits[0])
+    who = f"{lacking.command} " * lacking.says.startswith("needs")
+    to_type = [f"No line to type yet: {who}{lacking.says}."]
     if first is not None:
         words = guessed_in_words(guessed, first.line)
         typed = {"line": first.line, "guessed": words, "columns": examination.guesses}
@@ -173,7 +175,7 @@ def _fact_lines(found: Examination) -> Iterator[str]:
         ("propensities", _propensities(facts["propensity"])),
         ("missing", ", ".join(f"{name} {count:,}" for name, count in facts["missing"].items()) or "none"),
         ("duplicates", f"{in_rows(facts['duplicates'])} equal to an earlier one"),
-        ("repeats", None if repeats is None else f"{in_rows(repeats)} whose user has met the same before"),
+        ("repeats", None if repeats is None else f"{in_rows(repeats)} whose item the same user has in an earlier row"),
         *(("mean", mean_weight["line"]) for mean_weight in facts["mean_weight"]),
     ):
         if text:
@@ -214,15 +216,20 @@ def _actions(facts: Mapping[str, Any]) -> str:
     if facts["actions"] is None:
         return ""
     if facts["share_shown"] is None:
-        return f"{facts['actions']:,} shown; of how many is not known (--actions)"
+        return f"{facts['actions']:,} shown; --actions N states how many there are in all"
     return f"{facts['actions']:,} of {facts['actions_known']:,} ever shown, {100 * facts['share_shown']:.3g} %"
 
 
 def _propensities(facts: Mapping[str, Any] | None) -> str:
     """Describe the range of propensities and the number of impossible ones; "" without propensities."""
+    from recsim_mnar.kernels.checks import rounded_down
+
     if facts is None or facts["least"] is None:
         return ""
-    return f"{facts['least']:.4g} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"
+    least = facts["least"]
+    # Rounded down, as where --propensity-min is asked for: the number may be typed there.
+    written = rounded_down(least) if least > 0.0 else f"{least:.4g}"
+    return f"{written} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"
 
 
 @click.command(short_help="Check that your class follows the interface.")

@@ -341,13 +341,16 @@ def _with_estimated(verdict: Verdict, *, has_context: bool) -> Verdict:
     """Return a verdict with the finding that propensities are estimated.
 
     Without a context the estimated propensities are shares of the actions, and any information that the logging policy
-    used biases the value, so that finding is grave. If the mean weight proves propensities wrong, the advice is changed
-    to one for estimated ones.
+    used biases the value, so that finding is grave. If the mean weight is proved not to be 1, the texts are changed to
+    those for estimated ones, which may be the only reason.
     """
     findings = []
     for finding in verdict.findings:
         if finding.code == "propensities":
             finding = Finding(finding.code, finding.severity, finding.number, finding.message, do="estimated")
+        elif finding.code == "support_missing" and finding.severity >= GRAVE:
+            gap = finding.number
+            finding = Finding(finding.code, finding.severity, gap, says="estimated", do="estimated", mean=1.0 - gap)
         findings.append(finding)
     if has_context:
         findings.append(Finding("propensities_estimated", CAUTION, 1.0))

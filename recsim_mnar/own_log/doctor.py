@@ -142,6 +142,7 @@ class Examination:
         contents: contents of the rows.
         problems: problems and remarks.
         guesses: by role the likeliest column, for ambiguous roles and those without a usual name.
+        context: columns of a log without propensities within whose values these can be estimated.
         items: how columns without a role hold items (:func:`recsim_mnar.own_log.shown_item.held_items`).
         decimal: decimal mark that the user states.
     """
@@ -157,6 +158,7 @@ class Examination:
     contents: Contents
     problems: list[Problem]
     guesses: dict[str, str] = field(default_factory=dict)
+    context: list[str] = field(default_factory=list)
     items: dict[str, str] = field(default_factory=dict)
     decimal: str | None = None
 
@@ -218,9 +220,9 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     columns = replace(columns, how=columns.how | {role: word for role, word in how.items() if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names)
     if not targets:
-        targets = targets_of(file.names, columns)
         of_one_policy = _columns_of_one_policy(file, columns, problems)
-        targets = tuple(name for name in targets if name not in of_one_policy)
+        if kind == BANDIT:
+            targets = tuple(name for name in targets_of(file, columns) if name not in of_one_policy)
     items = _items(file, columns) if kind == BANDIT else {}
     most = MOST_EXAMINED if slates is None else None
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]), most)
@@ -424,7 +426,6 @@ class _Examiner:
         self._missing()
         self.problems += problems_of(self.rows.faults.faults)
         self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
-        self._unclear(shown.rivals)
         ours = set(OWN) <= set(self.file.names)
         unused = self._unused_columns()
         unnamed = Unnamed(
@@ -434,13 +435,13 @@ class _Examiner:
             unused,
             self.file.decimal,
             {name: how for name, how in self.items.items() if name in unused},
+            self.slates is not None,
         )
-        segments: list[str] = []
-        if not ours and self.kind == BANDIT:  # further columns of our own logs are known
-            segments = self._unnamed(unnamed)
         guesses = unnamed.guesses()
         if shown.rivals:
             guesses.pop("action", None)
+        self._unclear(shown.rivals, unnamed, guesses)
+        segments = self._unnamed(unnamed, ours=ours)
         return Examination(
             source=str(self.file.path),
             kind=self.kind,
@@ -453,6 +454,7 @@ class _Examiner:
             contents=contents,
             problems=self.problems,
             guesses=guesses,
+            context=unnamed.context(segments),
             items=self.items,
             decimal=self.asked.decimal,
         )
@@ -465,9 +467,11 @@ class _Examiner:
             used |= {*endings_of(self.targets, self.file.names)}
         return [name for name in self.file.names if name not in used]
 
-    def _unnamed(self, unnamed: Unnamed) -> list[str]:
+    def _unnamed(self, unnamed: Unnamed, *, ours: bool) -> list[str]:
         """Add problems for possible uses of columns without a role, and return the columns of segments."""
-        if "propensity" in self.columns and not self.targets:
+        if ours or self.kind != BANDIT:  # further columns of our own logs are known
+            return []
+        if not self.targets and "propensity" in {*self.columns.names, *self.columns.without}:
             # Columns with other probabilities of slates, and the like, of a policy whose own column is there too.
             further = {end for name in unnamed.others for end in endings_of([name], unnamed.others) if end != name}
             further |= {
@@ -570,16 +574,16 @@ class _Examiner:
             self.problems.append(Problem.of("first_days", NOTE, name))
 
     def _copies(self) -> None:
-        """Count rows that are equal to an earlier one in every column but one of row numbers."""
+        """Count recommendations that are equal to an earlier one in every column but one of row numbers."""
         names = columns_of_copies(self.file.names)
-        digests = self.all_rows.digests(names)
+        digests = self.rows.digests(names)
         is_repeat = repeats(digests)
         number = int(is_repeat.sum())
         if not number:
             return
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
-        expected, copies = chance_of([self.all_rows], self.columns, group, (names, self.file.head()), digests)
-        params = {"number": number, "rows": listed(np.flatnonzero(is_repeat) + 1, 3), "expected": expected}
+        expected, copies = chance_of([self.rows], self.columns, group, (names, self.file.head()), digests)
+        params = {"number": number, "rows": listed(self.rows.row_numbers[is_repeat], 3), "expected": expected}
         params["do"] = "copies" if copies else "events"
         if self.kind == INTERACTIONS:
             params["do"] = "views"
@@ -624,7 +628,13 @@ class _Examiner:
 
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[MeanWeight]:
         """Compute the mean weights of the targets, and of equal shares of the items shown."""
-        weights = [mean_weight(propensity, values, self.user, policy=target) for target, values in targets.items()]
+        weights = []
+        for target, values in targets.items():
+            weight = mean_weight(propensity, values, self.user, policy=target)
+            exchanged = mean_weight(values, propensity, self.user)
+            if weight is not None and exchanged is not None and weight.low > 1.0:
+                weight = replace(weight, exchanged_holds=exchanged.holds and exchanged.high < weight.mean)
+            weights.append(weight)
         n_actions = self.contents.actions
         if n_actions and (self.slates is None or self.slates.main == "marginal"):
             uniform = np.full(len(propensity), 1.0 / n_actions)
@@ -647,11 +657,13 @@ class _Examiner:
                 advice = missing_rewards(self.file.head(), reward, self.file.decimal) + advice
             self._add("missing", listed=", ".join(needed), drop=advice)
 
-    def _unclear(self, rivals: tuple[str, ...]) -> None:
-        """Report ambiguous roles."""
+    def _unclear(self, rivals: tuple[str, ...], unnamed: Unnamed, guesses: Mapping[str, str]) -> None:
+        """Report ambiguous roles, and what the rows say of the candidates for the propensities."""
         for role, names in self.columns.unclear.items():
             grave = role in ("propensity", "user", "reward") or names == rivals
             params = {"role": role, "listed": in_words(names), "which": say_which(role)}
+            if role == "propensity":
+                params |= unnamed.on_candidates(guesses.get(role, ""))
             self.problems.append(Problem.of("unclear", PROBLEM if grave else NOTE, *names, **params))
 
 

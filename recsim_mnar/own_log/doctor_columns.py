@@ -15,6 +15,7 @@ from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
 from recsim_mnar.estimators.facts import Facts
+from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
@@ -26,13 +27,16 @@ from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     GUESSED,
+    NONE,
     USUAL_NAMES,
     Columns,
+    are_amounts,
     find_columns,
     likely_columns,
     new_policies,
     of_what_was_shown,
     plain_name,
+    say_which,
 )
 from recsim_mnar.tables.rows import DROP, Rows
 from recsim_mnar.tables.values import MISSING, Decimal, Fault, Ids, listed, spelled_alike, text_numbers
@@ -66,6 +70,7 @@ class MeanWeight:
         mean: mean of target / propensity over the rows with possible values.
         low, high: confidence limits of its expectation at :data:`STRICT`, users being independent.
         actions: number of actions of that policy, None for a target's column.
+        exchanged_holds: True if the mean is 1 with the column as the propensities and the propensities as the target.
     """
 
     policy: str
@@ -73,6 +78,7 @@ class MeanWeight:
     low: float
     high: float
     actions: int | None = None
+    exchanged_holds: bool = False
 
     @property
     def holds(self) -> bool:
@@ -106,6 +112,8 @@ class MeanWeight:
         case = ("target" if is_target else "shares") + ("_below" if below else "_above")
         if below and self.low <= 1.0 / _PERCENT <= self.high:  # propensities in per cent
             case = "percent"
+        elif self.exchanged_holds:
+            case = "exchanged"
         return Problem.of(
             "mean_weight",
             PROBLEM if is_target else NOTE,
@@ -212,6 +220,12 @@ _TWO = 2
 """Number of distinct shares above which a column may be a policy's whatever its mean weight."""
 _MOST_SEGMENTS = 30
 """Most values of a column of segments."""
+_ROWS_OF_A_CELL = 20
+"""Least number of rows, on average, for each item and each combination of values of a context."""
+_MOST_TESTED, _MOST_COMPARED = 20, 6
+"""Most candidates for the propensities that are tested by themselves, and with one another."""
+_DISPROVED = 4
+"""Score of a candidate for the propensities that the rows disprove."""
 _GUESSES = ("reward", "propensity", "user", "item", "action", "time")
 """Roles for which a column is guessed, in this order."""
 _LEAST_USERS = 20
@@ -258,23 +272,24 @@ def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns
     """
     named = asked.columns
     item = named.get("item")
-    targets = [name for name in asked.targets if name in file.names]
+    targets: Sequence[str] = [name for name in asked.targets if name in file.names]
     columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=targets)
     shown_item = ShownItem()
     if item is None:
         shown_item = find_shown(file, columns, targets)
     columns = columns.with_action(shown_item.column, GUESSED, shown_item.rivals)
     unclear = dict(columns.unclear)
+    targets = targets or targets_of(file, columns)
     if "propensity" not in {*columns.names, *unclear, *columns.without} and item is None:
-        shares = _perhaps_propensities(file, {*columns.names.values(), *targets, *targets_of(file.names, columns)})
+        shares = _perhaps_propensities(file, {*columns.names.values(), *targets})
         if shares:
             unclear["propensity"] = shares
+    logged = "propensity" in {*columns.names, *unclear} or (bool(targets) and item is None)
     if "reward" not in columns:
-        rewards = _perhaps_rewards(file, columns, logged="propensity" in {*columns.names, *unclear})
+        rewards = _perhaps_rewards(file, columns, logged=logged)
         if rewards:
             unclear["reward"] = rewards
     columns = replace(columns, unclear=unclear)
-    logged = "propensity" in columns or "propensity" in unclear
     rated = plain_name(columns.get("reward") or "") in _RATINGS
     rewarded = "reward" in columns and not rated and item is None
     if logged or rewarded or asked.targets or asked.target_file is not None:
@@ -287,13 +302,18 @@ def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns
     return kind, columns, ShownItem()
 
 
-def targets_of(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
-    """List columns that are targets by their names: those written by ``replay``, and names of new policies."""
-    free = [name for name in names if name not in columns.names.values()]
-    targets = [name for name in free if f"{name}_unsupported" in names]
-    if "propensity" in columns:
-        targets += new_policies(free)
-    return tuple(dict.fromkeys(targets))
+def targets_of(file: TableFile, columns: Columns) -> tuple[str, ...]:
+    """List columns that are targets by their names: those written by ``replay``, and names of new policies.
+
+    Without propensities, the latter must hold shares, since ``target`` is a name of much else.
+    """
+    free = [name for name in file.names if name not in columns.names.values()]
+    targets = [name for name in free if f"{name}_unsupported" in file.names]
+    named = new_policies(free)
+    if named and "propensity" not in columns:
+        head = file.head()
+        named = [name for name in named if _are_shares(head.get(name, ()), file.decimal)]
+    return tuple(dict.fromkeys([*targets, *named]))
 
 
 def _are_shares(column: Any, decimal: Decimal, *, zero: bool = True) -> bool:
@@ -322,7 +342,7 @@ def _perhaps_rewards(file: TableFile, columns: Columns, *, logged: bool) -> tupl
     """List columns that could be the reward, the likeliest first.
 
     If several columns have usual names of rewards, these are the candidates, those of zeros and ones first. Otherwise
-    all columns of zeros and ones are, those with a word for an outcome first.
+    all columns of zeros and ones are, those with a word for an outcome first, and then numbers named as amounts.
 
     Args:
         file: the table.
@@ -335,14 +355,19 @@ def _perhaps_rewards(file: TableFile, columns: Columns, *, logged: bool) -> tupl
     if not candidates and not logged:
         return ()
     binary = []
+    amounts = []
     for name, values in file.head().items():
         numbers, _, bad = text_numbers(pa.array([str(value) for value in values], pa.string()))
-        if name not in columns.names.values() and not bad.any() and set(numbers[~np.isnan(numbers)]) == {0.0, 1.0}:
+        if name in columns.names.values() or bad.any():
+            continue
+        if set(numbers[~np.isnan(numbers)]) == {0.0, 1.0}:
             binary.append(name)
+        elif are_amounts(name):
+            amounts.append(name)
     if candidates:
         return tuple(sorted(candidates, key=lambda name: name not in binary))
     likely = likely_columns("reward", file.names)
-    return tuple(sorted(binary, key=lambda name: name not in likely))
+    return (*sorted(binary, key=lambda name: name not in likely), *amounts)
 
 
 @dataclass(frozen=True)
@@ -356,6 +381,7 @@ class Unnamed:
         others: columns without a role.
         decimal: decimal mark of the file's numbers.
         items: by column of ``others`` that holds items, the way in which it does (ALIKE or IN_CAPITALS).
+        of_slates: True if rows are of slates, whose propensities are not tested here.
     """
 
     rows: Rows
@@ -364,17 +390,21 @@ class Unnamed:
     others: Sequence[str]
     decimal: Decimal
     items: Mapping[str, str] = field(default_factory=dict)
+    of_slates: bool = False
 
     def guesses(self) -> dict[str, str]:
         """Return by role the likeliest column of ambiguous roles, and of the user if that has no column.
 
+        If the rows disprove all candidates for the propensities, the file has none (NONE).
         A column of users has a likely name and the most different values, if each occurs twice on average.
         """
         guesses: dict[str, str] = {}
         for role in _GUESSES:
             names = [name for name in self.columns.unclear.get(role, ()) if name not in guesses.values()]
             if role == "propensity":
-                names.sort(key=lambda name: not of_what_was_shown(name))
+                names.sort(key=lambda name: (self.contradictions.get(name, 1), not of_what_was_shown(name)))
+                if self._all_disproved:
+                    names = [NONE]
             if names:
                 guesses[role] = names[0]
         if "user" not in {*self.columns.names, *guesses, *self.columns.without} and len(self.rows):
@@ -386,6 +416,90 @@ class Unnamed:
                         guesses["user"] = name
                         most = number
         return guesses
+
+    @cached_property
+    def contradictions(self) -> dict[str, int]:
+        """By candidate for the propensities, a score of what the rows say against it; 0 for nothing.
+
+        Of candidates with the least score by :meth:`_contradiction`, the mean weight of another one is 1 at most.
+        """
+        candidates: dict[str, Floats] = {}
+        if not self.of_slates:
+            for name in self.columns.unclear.get("propensity", ()):
+                values = self.rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist()
+                if _are_shares(values, self.decimal) and len(candidates) < _MOST_TESTED:
+                    candidates[name] = self.rows.numbers(name)
+        scores = {name: self._contradiction(values) for name, values in candidates.items()}
+        least = [name for name, score in scores.items() if score == min(scores.values())][:_MOST_COMPARED]
+        user = self._codes.get("user")
+        for name in least:
+            others = [candidates[other] for other in least if other != name]
+            weights = [mean_weight(candidates[name], values, user) for values in others]
+            scores[name] += any(weight is not None and weight.low > 1.0 for weight in weights)
+        return scores
+
+    @property
+    def _all_disproved(self) -> bool:
+        """True if the rows disprove all candidates for the propensities."""
+        scores = self.contradictions.values()
+        n_candidates = len(self.columns.unclear.get("propensity", ()))
+        return n_candidates == len(scores) > 0 and min(scores) >= _DISPROVED
+
+    def _contradiction(self, propensity: Floats) -> int:
+        """Return what the rows say against a candidate (n,) by itself.
+
+        The mean of 1 / propensity by item is 1 at most: otherwise the candidate is disproved. Less is said by the mean
+        weight of a policy that shows all items equally often, which is 1 if every row could show each of them.
+        """
+        user = self._codes.get("user")
+        action = self._codes.get("action")
+        if action is None:
+            return 0
+        n_actions = len(np.unique(action[action >= 0]))
+        equal = mean_weight(propensity, np.full(len(propensity), 1.0 / max(n_actions, 1)), user)
+        score = 2 * int(equal is not None and not equal.holds)
+        good = (propensity > 0.0) & (propensity <= 1.0) & (action >= 0)
+        if user is not None:
+            good &= user >= 0
+            user = user[good]
+        if good.any() and ItemSums.of(action[good], propensity[good], user).findings():
+            score += _DISPROVED
+        return score
+
+    def on_candidates(self, guess: str) -> dict[str, str]:
+        """Return parameters of the text on an ambiguous propensity: which columns the rows contradict.
+
+        Args:
+            guess: the column that is guessed.
+        """
+        scores = self.contradictions
+        which = say_which("propensity")
+        if self._all_disproved:
+            return {"do": "disproved", "which": which, "column": " and ".join(scores)}
+        worse = [name for name, score in scores.items() if score > scores.get(guess, 1)]
+        if worse:
+            return {"do": "likelier", "which": which, "column": guess, "others": " and ".join(worse)}
+        if len(scores) > 1:
+            return {"do": "alike", "which": which, "column": guess}
+        return {"which": which}
+
+    def context(self, segments: Sequence[str]) -> list[str]:
+        """Choose columns within whose values the propensities of a log without them can be estimated.
+
+        Args:
+            segments: candidates; the first ones are taken as long as all items have rows with all of their values.
+        """
+        action = self._codes.get("action")
+        names: list[str] = []
+        if action is None or "propensity" in self.columns:
+            return names
+        cells = len(np.unique(action))
+        for name in segments:
+            number = self.rows.ids(name).number
+            if cells * number * _ROWS_OF_A_CELL <= len(self.rows):
+                cells *= number
+                names.append(name)
+        return names
 
     def segments(self) -> tuple[list[str], list[Problem]]:
         """Find columns by which estimates can be split: texts of few values, independent of what was recommended.
@@ -402,7 +516,8 @@ class Unnamed:
                 continue
             values = self.rows.ids(name)
             few_words = values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS
-            if not few_words or self._depends(name, values):
+            # Decimal commas make texts of probabilities.
+            if not few_words or _are_shares(list(values.ids), self.decimal) or self._depends(name, values):
                 continue
             names.append(name)
             counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
@@ -430,10 +545,18 @@ class Unnamed:
         return [Problem.of(HOLDS_ITEMS, NOTE, *names, listed=", ".join(names), target=target, **case)]
 
     def _depends(self, name: str, values: Ids) -> bool:
-        """Return whether `estimate --by` would refuse a column because it depends on what was recommended."""
+        """Return whether a column depends on what was recommended, so that `estimate --by` would refuse it.
+
+        Without propensities, a column does that has one value for each item, or one reward for each value.
+        """
         weights = self._weights
         if weights is None:
-            return False
+            pairs: list[tuple[NDArray[Any], NDArray[Any]]] = []
+            if "action" in self._codes:
+                pairs.append((self._codes["action"], values.codes))
+            if "reward" in self.columns:
+                pairs.append((values.codes, self._numbers("reward")))
+            return any(_tells(one, other) for one, other in pairs)
         try:
             weights.refuse(Segments.of(name, values.codes[self._good], values.ids))
         except UserError:
@@ -484,13 +607,13 @@ class Unnamed:
     def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
         """Return a note on columns that look like a policy's probabilities of the logged action; empty without any.
 
-        These are columns whose mean weight can be 1 or, if there are none, columns with more than two different shares.
+        These are columns whose mean weight can be 1 or, if there are none or no propensities, columns with more than
+        two different shares.
 
         Args:
             user: (n,) numbers of users, -1 where missing; None if rows are independent.
         """
         rows = self.rows
-        propensity = self._numbers("propensity")
         shares = {}
         for name in self.others:
             if name and name not in self.columns.unclear.get("reward", ()):
@@ -498,16 +621,25 @@ class Unnamed:
                 if _are_shares(values, self.decimal):
                     shares[name] = rows.numbers(name)
         names = []
-        for name, values in shares.items():
-            weight = mean_weight(propensity, values, user, policy=name)
-            if weight is not None and weight.holds:
-                names.append(name)
+        if "propensity" in self.columns:
+            propensity = self._numbers("propensity")
+            for name, values in shares.items():
+                weight = mean_weight(propensity, values, user, policy=name)
+                if weight is not None and weight.holds:
+                    names.append(name)
         names = names or [name for name, values in shares.items() if len(np.unique(values[:_LOOKED_AT])) > _TWO]
         if not names:
             return []
         case = {"says": "several"} if len(names) > 1 else {}
         examples = ", ".join(map(repr, names))
         return [Problem.of("maybe_target", NOTE, *names, listed=examples, target=",".join(names), **case)]
+
+
+def _tells(one: NDArray[Any], other: NDArray[Any]) -> bool:
+    """Return whether each value (n,) of one column comes with one value (n,) of another column only."""
+    first, second = (np.unique(values, return_inverse=True)[1].reshape(-1) for values in (one, other))
+    pairs = np.unique(first * (int(second.max(initial=0)) + 1) + second)
+    return len(pairs) == len(np.unique(first))
 
 
 @dataclass(frozen=True)

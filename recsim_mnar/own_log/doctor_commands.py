@@ -199,12 +199,12 @@ def _estimate(found: Examination) -> Fit:
     second = found.contents.target_file
     if second is not None:
         return _with_targets(found, second)
-    if "propensity" not in found.columns and not found.targets:
+    perhaps = () if found.targets else _perhaps_targets(found)
+    if "propensity" not in found.columns and not found.targets and not perhaps:
         return no(
             "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
-            "--target-file FILE --on KEY; there is no column of propensities, so they would be estimated"
+            f"--target-file FILE --on KEY{_estimated(found)[1]}"
         )
-    perhaps = () if found.targets else _perhaps_targets(found)
     targets = ",".join(found.targets or perhaps) or "propensity"
     words = ["estimate", found.source, "--target", targets, *_flags(found), *_folded(found, targets.split(","))]
     says = (
@@ -212,15 +212,32 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
-        words += ["--baseline", "today"]
         says = f"if {_as_policies(found, perhaps)}: what it would have earned, and the difference from today's policy"
-        says += _least(found)
-    elif found.targets and "propensity" in found.columns:
-        words += ["--baseline", "today"]
-        says = "what these policies would have earned, and their difference from today's policy" + _least(found)
     elif found.targets:
-        says = "what these policies would have earned, under estimated propensities"
+        says = "what these policies would have earned, and their difference from today's policy"
+    if found.targets or perhaps:
+        options, estimated = _estimated(found)
+        words += ["--baseline", "today", *options]
+        says += estimated or _least(found)
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
+
+
+def _estimated(found: Examination) -> tuple[list[str], str]:
+    """Return the option and the sentences, to be appended to others, for propensities that are estimated.
+
+    Both are empty if a column holds propensities.
+    """
+    if "propensity" in found.columns:
+        return [], ""
+    within = "share of the rows"
+    options = []
+    if found.context:
+        within += f" with the same {' and '.join(found.context)}"
+        options = ["--context-columns", ",".join(found.context)]
+    return options, (
+        f". No column holds propensities, so they are estimated: each item's {within}. They are right only if "
+        "--context-columns names all by which today's system chose the items, and nothing that came later"
+    )
 
 
 def _least(found: Examination) -> str:
@@ -231,12 +248,9 @@ def _least(found: Examination) -> str:
     if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
     propensity = found.contents.propensity
-    least = None
-    if propensity is not None:
-        least = propensity.least
     seen = ""
-    if least is not None:
-        seen = f" (the smallest in this log is {rounded_down(least)}: is it?)"
+    if propensity is not None and propensity.least is not None:
+        seen = f" (the smallest in this log is {rounded_down(propensity.least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
         f"{seen}"
@@ -271,14 +285,9 @@ def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     flags = _flags(found)
     if found.has("without_target") and "--drop-missing" not in flags:
         flags += ["--drop-missing"]
-    baseline = []
-    if "propensity" in found.columns:
-        baseline = ["--baseline", "today"]
-    estimated = ", under estimated propensities"
-    if baseline:
-        estimated = ""
+    options, estimated = _estimated(found)
     says = f"what {', '.join(second.policies)} would have earned{estimated}"
-    return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
+    return Fit("estimate", True, _line(found, [*words, "--baseline", "today", *options, *flags], _LOGGED), says)
 
 
 def _plan_ab(found: Examination) -> Fit:
@@ -335,9 +344,9 @@ def _compare(found: Examination) -> Fit:
 
 def _replay(found: Examination) -> Fit:
     """Write the command line of a replay, for a log with views between recommendations."""
-    needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
+    needs = "needs rows for what users viewed between the recommendations, and a column of users"
     if not found.contents.organic_rows and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
-        says = f"{needs}; without these it takes --policy random alone, which needs no history"
+        says = f"{needs}. Without them only --policy random works, which needs no history"
         return Fit("replay", False, "", says)
     if not found.contents.organic_rows or "user" not in found.columns or "action" not in found.columns:
         return Fit("replay", False, "", needs)

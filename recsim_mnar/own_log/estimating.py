@@ -45,6 +45,7 @@ from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.blocks import BlockQuestion, Gather, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.own_log.file_findings import (
+    agree,
     as_numbers,
     findings_in_order,
     labels,
@@ -389,7 +390,8 @@ class _Estimating:
                 findings += items.findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        records = with_likely_faults(records, lambda: items, self.columns["propensity"])
+        exchanged = functools.partial(self._look_exchanged, block_question)
+        records = with_likely_faults(records, lambda: items, self.columns["propensity"], exchanged)
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
 
     def _gathered(self, question: BlockQuestion) -> Gathered:
@@ -400,6 +402,24 @@ class _Estimating:
             if gathered is not None:
                 return gathered
         return gather_blocks(self.log, question)
+
+    def _look_exchanged(self, question: BlockQuestion, target: str, mean: float) -> bool:
+        """Return whether the rows agree with a target's column as the propensities, in another pass.
+
+        Args:
+            question: question with the columns as they are named.
+            target: the target.
+            mean: its mean weight, which was proved wrong.
+        """
+        propensity = question.propensity
+        exchanged = replace(
+            question, propensity=target, policies=[propensity], baseline=None, compared=[], missing={}, logging_names=()
+        )
+        try:
+            sums = self._gathered(exchanged)
+        except UserError:  # a probability of 0 was not logged
+            return False
+        return agree(sums.policies[propensity], sums.items, mean)
 
     def _remarks(self, records: Sequence[Record]) -> list[str]:
         """Return notes on bounds from the provenance, and on the user with most rows if a finding is about that."""
@@ -501,7 +521,8 @@ class _Estimating:
         in_order = findings_in_order(log)
         records = [with_findings(record, in_order) for record in with_known_bound(records, self.bound)]
         if not self.log.reading.exact:
-            records = with_file_findings(records, log, self.targets, lines)
+            exchangeable = self.targets if self.second is None and log.weight is None else ()
+            records = with_file_findings(records, log, self.targets, lines, exchangeable)
         if question.refute:
             records = with_refuters(records, self.targets, columns, self.bound, **_refuter_columns(log))
         return records

@@ -19,7 +19,7 @@ from recsim_mnar.estimators.refuters import ItemSums, item_findings, refute
 from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.scores import known_to_differ
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict, scaled
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict, scaled, written
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Floats, LogColumns
 from recsim_mnar.own_log.bandit_file import BanditFile
@@ -172,7 +172,7 @@ def values_of(column: Any) -> Any:
 
 
 def with_file_findings(
-    records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]
+    records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str], exchangeable: Sequence[str] = ()
 ) -> list[Record]:
     """Return records with findings about the file: propensities by item, rows left out or repeated, and loggers.
 
@@ -181,7 +181,17 @@ def with_file_findings(
         log: the rows behind them.
         targets: names of the target policies.
         lines: notes for a person, which are extended by those on loggers.
+        exchangeable: targets that have a column in the log, which may have been exchanged with the propensities.
     """
+
+    def exchanged(target: str, mean: float) -> bool:
+        """Return whether the rows agree with a target's column as the propensities."""
+        chances = log.policies.get(target)
+        if target not in exchangeable or chances is None or log.propensity is None or np.any(chances <= 0.0):
+            return False
+        sums = PolicySums.of(chances, log.propensity, log.clusters())
+        return agree(sums, sums_of(log, chances), mean)
+
     of_log = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
@@ -196,7 +206,21 @@ def with_file_findings(
     for record in records:
         record = with_findings(record, unweighed(log, record), first=True)
         changed.append(with_findings(record, [*of_log, *by_policy.get(target_of(record), [])]))
-    return with_likely_faults(changed, lambda: sums_of(log), log.columns.get("propensity") or "")
+    return with_likely_faults(
+        changed, lambda: sums_of(log, log.chances), log.columns.get("propensity") or "", exchanged
+    )
+
+
+def agree(sums: PolicySums, items: ItemSums | None, mean: float) -> bool:
+    """Return whether two columns pass, once they are exchanged, the tests of which they failed one.
+
+    Args:
+        sums: sums of the weights of the exchanged columns.
+        items: sums of 1 / propensity by item of these; None if items are not known.
+        mean: mean weight that was proved wrong; a test that would not detect it proves nothing.
+    """
+    low, high = mean_weight_limits(sums, STRICT)
+    return low <= 1.0 <= high < mean and not (items is not None and items.findings())
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
@@ -306,32 +330,51 @@ _LEAST_ROWS = 100
 """Least number of rows with the smallest propensity for it to count as an undivided epsilon."""
 
 
-def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | None], propensity: str) -> list[Record]:
+def with_likely_faults(
+    records: Sequence[Record],
+    sums: Callable[[], ItemSums | None],
+    propensity: str,
+    exchanged: Callable[[str, float], bool] = lambda target, mean: False,
+) -> list[Record]:
     """Replace the advice on a mean weight that is proved not to be 1 by the likely fault, if one fits.
 
     Args:
         records: records of a log.
         sums: returns sums of 1 / propensity by item over all rows; None if items are not known.
         propensity: column of the propensities.
+        exchanged: returns, for a target and its mean weight, whether its column and the propensities look exchanged.
     """
-    proved = any(finding["code"] in _EXPLAINED for record in records for finding in record["findings"])
-    items = sums() if proved else None
-    if items is None:
-        return list(records)
-    return [_explained(record, items, propensity) for record in records]
+    means: dict[str, float] = {}
+    for record in records:
+        for finding in record["findings"]:
+            if finding["code"] in _EXPLAINED:
+                means[target_of(record)] = record["diagnostics"].get("mean_weight", math.nan)
+    faults = {}
+    for target, mean in means.items():
+        if mean > 1.0 and exchanged(target, mean):
+            texts = {"do": "exchanged", "target": target, "column": propensity}
+            faults[target] = written("propensities", "do", texts)
+    items = sums() if len(faults) < len(means) else None
+    return [_explained(record, items, propensity, faults.get(target_of(record), "")) for record in records]
 
 
-def sums_of(log: BanditFile) -> ItemSums | None:
-    """Sum 1 / propensity by item; None if items or propensities are not known."""
-    if log.action is None or log.chances is None:
+def sums_of(log: BanditFile, chances: Floats | None) -> ItemSums | None:
+    """Sum 1 / propensity (n,) by item; None if items or propensities are not known."""
+    if log.action is None or chances is None:
         return None
-    return ItemSums.of(values_of(log.action), log.chances, log.clusters())
+    return ItemSums.of(values_of(log.action), chances, log.clusters())
 
 
-def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
-    """Replace the advice in a record by the likely fault."""
-    fault = likely_fault(items, record["diagnostics"], propensity, target_of(record))
-    if not fault or not any(finding["code"] in _EXPLAINED for finding in record["findings"]):
+def _explained(record: Record, items: ItemSums | None, propensity: str, fault: str) -> Record:
+    """Replace the advice in a record by the likely fault; if ``fault`` is empty, the one that sums by item suggest."""
+    advice = {finding["code"]: finding["action"] for finding in record["findings"]}
+    if advice.keys().isdisjoint(_EXPLAINED):
+        return record
+    disproof = advice.get("item_propensities", "")
+    if not fault and items is not None:
+        fault = likely_fault(items, record["diagnostics"], propensity, target_of(record), disproved=bool(disproof))
+    fault = fault or disproof
+    if not fault:
         return record
 
     def explain(judged: Record) -> Record:
@@ -346,7 +389,9 @@ def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
     return explained
 
 
-def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, target: str) -> str:
+def likely_fault(
+    items: ItemSums, facts: Mapping[str, float], propensity: str, target: str, *, disproved: bool = False
+) -> str:
     """Return a sentence on the likely fault of the probabilities, with the numbers that show it; "" if no guess fits.
 
     The mean over rows of 1{item} / propensity is 1 for an item that can always be shown, so that over K such items they
@@ -357,6 +402,7 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
         facts: diagnostics of an estimate: propensity_min, least_propensity_rows and mean_weight.
         propensity: column of the propensities.
         target: name of the target policy.
+        disproved: True if propensities are proved wrong for some item, if only within a context.
     """
     # With x the sum of 1 / propensity over a user's rows with an item, and l its number of rows: sums over users.
     n = float(items.rows[0])
@@ -370,9 +416,8 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
     # All items have the same mean, and it is precise enough to judge.
     alike = bool(np.all(np.abs(means - of_each) <= _ERRORS * errors)) and number > 1
     alike = alike and math.sqrt(float(errors @ errors)) <= 0.1 * total
-    description = (
-        f"the mean of 1 / {propensity} over all rows, counting one item's, is {{}} for each of the {number:,} items"
-    )
+    of_one = f"the sum of 1 / {propensity} over the rows of one item, divided by the number of all rows, is"
+    description = f"{of_one} {{}} for each of the {number:,} items"
     if alike and of_each > _APART:
         twice = ""
         if abs(of_each / number - 1.0) < 0.1:
@@ -387,19 +432,19 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
             f"is {1.0 / of_each:.3g} times too large (the probability of a group of items, or of a page of several "
             f"places?), so divide it by that; if rows choose among fewer items, {EXPLORE}"
         )
-    if alike and np.all(np.abs(means - 1.0) <= _ERRORS * errors):
+    if alike and np.all(np.abs(means - 1.0) <= _ERRORS * errors) and not disproved:
         elsewhere = f"; or it shows items that are not in the log: {EXPLORE}" * (facts.get("mean_weight", 1.0) < 1.0)
         return (
-            f"{description.format('1')}, as it must be where {propensity} is right: look at {target}, whose "
-            f"probabilities are not of the item shown, or do not sum to 1 over the items{elsewhere}"
+            f"{description.format('1')}, as of right probabilities, but also of each item's share of the rows, which "
+            f"the policy may not have drawn from. Check whether {propensity} is what it drew from, and whether "
+            f"{target} is of the item shown and sums to 1 over the items{elsewhere}"
         )
     fault = _epsilon(facts, propensity, number, total, n)
     if fault or not (number > 1 and np.all(means + _ERRORS * errors < 1.0 / _APART)):
         return fault
     return (
-        f"the mean of 1 / {propensity} over all rows, counting one item's, is {means.min():.3g} to {means.max():.3g}, "
-        f"and 1 if every item can be shown in every row: check whether {propensity} is too large; if rows choose among "
-        f"fewer items, {EXPLORE}"
+        f"{of_one} {means.min():.3g} to {means.max():.3g}, and 1 if every item can be shown in every row: check "
+        f"whether {propensity} is too large; if rows choose among fewer items, {EXPLORE}"
     )
 
 

@@ -92,7 +92,7 @@ _USUAL = {role: {name for tier in tiers for name in tier} for role, tiers in USU
 _ENDINGS = {"item": ("sku",), "action": ("sku",), "time": ("at", "ts", "timestamp", "datetime")}
 """Last words of longer names by which a column is recognised if none has a usual name of the first two tiers."""
 
-_PERSONS, _THINGS, _OUTCOMES, _NUMBERS, _SHOWN = (
+_PERSONS, _THINGS, _OUTCOMES, _AMOUNTS, _NUMBERS, _SHOWN = (
     frozenset(words.split())
     for words in (
         "user customer cust client member visitor shopper buyer subscriber player reviewer person account kunde kunden "
@@ -100,11 +100,12 @@ _PERSONS, _THINGS, _OUTCOMES, _NUMBERS, _SHOWN = (
         "item sku product prod article artikel produkt offer banner creative asin",
         "order orders ordered click clicks clicked buy bought purchase purchased convert converted conversion sale "
         "sold success bestellt bestellung gekauft klick geklickt",
+        "revenue turnover amount sales gmv umsatz betrag erloes bestellwert warenwert",
         "id ids no nr num number nummer key code",
         "shown show displayed served recommended exposed gezeigt",
     )
 )
-"""Words in names of users; of items; of outcomes; of numbers; of what was shown."""
+"""Words in names of users; of items; of outcomes; of amounts of money; of numbers; of what was shown."""
 _BY_WORDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "user": (_PERSONS, _NUMBERS),
     "item": (_THINGS, _NUMBERS | _SHOWN),
@@ -113,18 +114,19 @@ _BY_WORDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
 }
 """By role, words of which a name has one, and words of which it has another: ``CustomerNo``, ``SKU shown``."""
 
-_PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
+_PROBABILITY, _OF_SHOWING, _FILLERS, _OF_NEW_POLICIES = (
     frozenset(words.split())
     for words in (
         "prob probs probability probabilities propensity propensities pscore",
         "show shown showing exposure exposed expose display displayed impression serve served serving log logged "
         "logging logger behavior behaviour select selected selection choose chosen choice sample sampled sampling draw "
         "drawn assign assigned assignment action arm item treatment variant variation bandit recommendation "
-        "recommended rec old current today production prod of the a is was being to for at",
+        "recommended rec old current today production prod",
+        "of the a is was being to for at",
         "new target candidate challenger proposed eval evaluation",
     )
 )
-"""Words in names of probabilities; of the action shown; of new policies."""
+"""Words in names of probabilities; of the action shown; of anything; of new policies."""
 _OF_SLATES = {
     "conditional": frozenset(["conditional", "cond", "given", "above"]),
     "slate": frozenset(["slate", "list", "ranking", "page", "whole", "joint"]),
@@ -315,7 +317,7 @@ def find_columns(
         elif role in needed:
             errors.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
     if errors:
-        repeated = f"columns: {', '.join(known)}; "  # listed once
+        repeated = _listed(known)  # listed once
         more = [line.removeprefix(f"{source}: ").replace(repeated, "") for line in errors[1:] if line != errors[0]]
         raise UserError("; ".join([errors[0], *more]), code="unclear_column")
     names = _ordered(names)
@@ -352,7 +354,7 @@ def _recognised(role: str, known: Sequence[str]) -> tuple[list[str], str]:
     if not candidates and role == "propensity":
         candidates = [name for name in known if of_what_was_shown(name)]
         if not candidates:
-            return [name for name in known if _words(name) & _PROBABILITY], ""
+            return [name for name in known if _words(name) & _PROBABILITY and not new_policies([name])], ""
     if len(candidates) != 1:
         return candidates, ""
     name = candidates[0]
@@ -390,6 +392,12 @@ def likely_columns(role: str, known: Iterable[str]) -> list[str]:
     return [name for name in known if _words(name) & of_role]
 
 
+def are_amounts(name: str) -> bool:
+    """Return whether a name is of amounts of money, such as ``Umsatz``, which may be rewards."""
+    words = _words(name)
+    return bool(words & _AMOUNTS) and not words & _NUMBERS
+
+
 def says_shown(name: str) -> bool:
     """Return whether a name of items says that they were shown: ``shown_item``, ``displayed``, ``arm``."""
     return plain_name(name) in _USUAL["action"] - _USUAL["item"] or bool(_words(name) & _SHOWN)
@@ -409,7 +417,7 @@ def of_what_was_shown(name: str) -> bool:
     """Return whether a name has words for a probability and for the action shown, and no others."""
     words = _words(name)
     of_what = words - _PROBABLE
-    return of_what < words and of_what <= _OF_SHOWING and bool(of_what)
+    return of_what < words and of_what <= _OF_SHOWING | _FILLERS and not of_what <= _FILLERS
 
 
 def slate_probabilities(known: Iterable[str]) -> dict[str, str]:
@@ -418,7 +426,7 @@ def slate_probabilities(known: Iterable[str]) -> dict[str, str]:
     for name in known:
         words = _words(name)
         kinds = [kind for kind, of_it in _OF_SLATES.items() if words & of_it]
-        rest = words - _PROBABLE - _OF_SHOWING
+        rest = words - _PROBABLE - _OF_SHOWING - _FILLERS
         if len(kinds) == 1 and words & (_PROBABLE - _PER_CENT) and rest <= _OF_SLATES[kinds[0]]:
             by_kind.setdefault(kinds[0], name)
     return by_kind
@@ -468,9 +476,14 @@ def _missing(source: str, role: str, known: Sequence[str], used: Sequence[tuple[
             return f"{source}: column {name!r} is taken as the {other}: name another one with {option_of(role)}"
     free = [name for name in known if name not in dict(used).values()]
     close = [name for name in free if role in name.lower()] or similar_columns(role, free)
-    hint = f"did you mean {close[0]!r}? " if close else f"columns: {', '.join(known)}; "
-    advice = _WITHOUT.get(role, "")
+    hint = f"did you mean {close[0]!r}? " if close else _listed(known)
+    advice = _WITHOUT.get(role, " (recsim-mnar doctor FILE looks for it)")
     return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}{advice}"
+
+
+def _listed(known: Sequence[str]) -> str:
+    """List the columns that have names, for a message: the index that pandas writes has none."""
+    return f"columns: {', '.join(filter(None, known))}; "
 
 
 def similar_columns(role: str, known: Iterable[str]) -> list[str]:

@@ -56,6 +56,7 @@ class Rows:
         missing: (n,) which rows lack a value; None if none does so far.
         invalid: (n,) which rows have a value that cannot be read (:data:`INVALID`); None if none does so far.
         of_row: (m,) number in the file of each row of the table, if one row of the file became several; otherwise None.
+        noted: columns whose missing values are among the faults; a column may be parsed more than once.
         _mask: (m,) the rows of ``picked`` as a pyarrow array of truth values; None for all.
     """
 
@@ -68,6 +69,7 @@ class Rows:
     missing: NDArray[np.bool_] | None = None
     invalid: NDArray[np.bool_] | None = None
     of_row: NDArray[np.int64] | None = None
+    noted: set[str] = field(default_factory=set)
     _mask: Any = None
 
     def __post_init__(self) -> None:
@@ -88,11 +90,11 @@ class Rows:
             picked = self.picked[picked]
         mask = np.zeros(self.table.num_rows, np.bool_)
         mask[picked] = True
-        return replace(self, picked=picked, missing=None, invalid=None, _mask=pa.array(mask))
+        return replace(self, picked=picked, noted=set(), missing=None, invalid=None, _mask=pa.array(mask))
 
     def quiet(self) -> Rows:
         """Return the same rows with a new list of faults, so that parsing them leaves none in the file's list."""
-        return replace(self, faults=Faults(self.source), missing=None, invalid=None)
+        return replace(self, faults=Faults(self.source), noted=set(), missing=None, invalid=None)
 
     def column(self, name: str) -> Any:
         """Return a pyarrow column (n,)."""
@@ -137,19 +139,23 @@ class Rows:
     ) -> None:
         """Record bad rows (n,) as a fault, and mark them as missing or invalid if the code says so.
 
-        The arguments are those of :meth:`recsim_mnar.tables.values.Faults.add`.
+        Missing values of a column are recorded once, however often it is parsed. The arguments are those of
+        :meth:`recsim_mnar.tables.values.Faults.add`.
         """
         if not bad.any():
             return
+        if code == MISSING:
+            self.lack(bad)
+            if column in self.noted:
+                return
+            self.noted.add(column)
         numbers = self.row_numbers
         counted = bad
         if self.of_row is not None:  # a row of the file counts once
             counted = np.zeros(len(bad), np.bool_)
             counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
         self.faults.add(code, column, counted, what, values=values, advice=advice, numbers=numbers)
-        if code == MISSING:
-            self.lack(bad)
-        elif code in INVALID:
+        if code in INVALID:
             self.invalid = _either(self.invalid, bad)
 
     def lack(self, missing: NDArray[np.bool_]) -> None:

@@ -25,9 +25,10 @@ YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", 
 GROUPS = {".": ",", ",": "."}
 """Mark between groups of three digits, by decimal mark."""
 
-_CURRENCIES = "$€£¥"
-_MONEY = rf"^([-+]?)\s*[{_CURRENCIES}]\s*|\s*[{_CURRENCIES}]$"
-"""Pattern of a currency sign before a number, with the number's sign as group 1, or after it."""
+_CURRENCIES = ("$", "€", "£", "¥", "EUR", "USD", "GBP", "CHF")
+_CURRENCY = r"([$€£¥]|EUR|USD|GBP|CHF)"
+_MONEY = rf"^([-+]?)\s*{_CURRENCY}\s*|\s*{_CURRENCY}$"
+"""Pattern of a currency before a number, with the number's sign as group 1, or after it."""
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
 """Pattern of an infinite number."""
 _END = r"([eE][-+]?[0-9]+)?(\s*%)?$"
@@ -135,7 +136,7 @@ POINT = Decimal()
 
 
 def _bare(column: Any) -> Any:
-    """Strip spaces and currency signs from texts."""
+    """Strip spaces and currencies from texts."""
     import pyarrow.compute as pc
 
     return pc.replace_substring_regex(pc.utf8_trim_whitespace(column), _MONEY, r"\1")
@@ -145,6 +146,8 @@ def _refuse_currencies(column: Any, name: str) -> None:
     """Raise UserError if amounts of a column are in several currencies."""
     import pyarrow.compute as pc
 
+    if not pc.any(pc.match_substring_regex(column, _CURRENCY)).as_py():
+        return
     signs = [sign for sign in _CURRENCIES if pc.any(pc.match_substring(column, sign)).as_py()]
     if len(signs) > 1:
         raise UserError(f"{name} holds amounts in {' and '.join(signs)}: convert them to one currency")

@@ -102,7 +102,7 @@ def test_the_worst_item_is_named_with_its_mean():
     assert finding.code == "item_propensities"
     assert finding.level == "do_not_use"
     assert finding.number == pytest.approx(np.mean((action == 3) / propensity), rel=1e-12)
-    assert "item 3 only" in finding.message
+    assert "of item 3 " in finding.message
     assert "of 1 of 8 items" in finding.message  # the others are below 1, which proves nothing here
 
 

@@ -390,7 +390,7 @@ def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
     assert all("item_propensities" in doubts(result) and not result.trusted for result in wrong.values())
     names = np.array([f"sku {9 - action}" for action in log["action"]])
     named = estimate(less | {"action": names})["independent_ips"]
-    assert "with item sku 9 only" in str(named.verdict)
+    assert "propensities of item sku 9 " in str(named.verdict)
 
 
 def test_without_power_or_statement_it_is_caution():

@@ -217,3 +217,15 @@ def test_two_that_could_be_are_asked_about(role, names):
 
 def test_a_usual_name_goes_before_an_ending():
     assert find_columns("f", ["viewed_at", "timestamp"], optional=["time"])["time"] == "timestamp"
+
+
+def test_a_reward_that_is_not_recognised_is_looked_for_by_doctor_among_named_columns(tmp_path):
+    """The index that pandas writes has no name, and is no candidate."""
+    path = tmp_path / "log.csv"
+    path.write_text(",user,item,propensity,Umsatz,new\n0,u1,a,0.5,1.5,0.5\n1,u2,b,0.5,0,0.5\n")
+    for target, code in (("new", "unclear_column"), ("newest", "no_such_column")):
+        with pytest.raises(UserError) as caught:
+            estimate_log(path, Question([target]))
+        assert caught.value.code == code
+        assert ": ," not in str(caught.value)
+        assert ("recsim-mnar doctor" in str(caught.value)) == (code == "unclear_column")

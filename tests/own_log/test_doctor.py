@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import numpy as np
@@ -11,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from recsim_mnar import estimate_file
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from toys import read_json
@@ -201,10 +203,15 @@ def test_without_propensities(frame, examine, capsys):
     assert examination.facts["propensity"] is None
     assert examination.facts["mean_weight"] == []
     assert_lines_run(examination, capsys)
-    for columns, reason in (({}, "first correct"), ({"propensity": "none"}, "would be estimated")):
-        fit = advice_of(examine(frame, columns=columns))["estimate"]
-        assert not fit.fits
-        assert reason in fit.says
+    for columns in ({}, {"propensity": "none"}):  # the name is usual for a target
+        without = examine(frame, columns=columns)
+        assert without.targets == ("target_new",)
+        fit = advice_of(without)["estimate"]
+        assert fit.fits
+        assert "--target target_new --baseline today" in fit.line
+    fit = advice_of(examine(frame.drop(columns="target_new")))["estimate"]
+    assert not fit.fits
+    assert "--target" in fit.says
 
 
 @pytest.mark.parametrize(("separator", "decimal"), [(",", "."), (";", ",")])
@@ -214,6 +221,178 @@ def test_a_column_that_looks_like_a_target_is_named(frame, examine, separator, d
     assert (likely.level, likely.columns) == ("note", ("model_b",))
     named = examine(frame, separator=separator, decimal=decimal, targets=["model_b"])
     assert "maybe_target" not in codes(named)
+
+
+def typed(file, capsys, *words):
+    """The command that `doctor` says to type, without its name; empty without any."""
+    _, out, _ = run(capsys, "doctor", file, *words, "--json", "-")
+    command = json.loads(out)["type_this"]
+    return [] if command is None else shlex.split(command["line"])[1:]
+
+
+def option_of(words, name):
+    return words[words.index(name) + 1] if name in words else None
+
+
+def neutral(order):
+    """The clean log in a semicolon file's names, with columns of two policies in an order: p_alt logged the rows."""
+    data = base(1)
+    columns = {"p_alt": data["pscore"], "p_neu": data["target_new"]}
+    rng = np.random.default_rng(2)
+    columns |= {f"feature {i}": rng.uniform(0.1, 1.0, N).round(3).tolist() for i in range(8)}
+    columns["rabatt"] = rng.choice([0.5, 0.6, 0.75], N).tolist()
+    names = {"Kunde": data["user_id"], "Datum": data["served_at"], "Artikel": data["arm"]}
+    return names | {name: columns[name] for name in order} | {"Klick": data["clicks"]}
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        *(("p_neu", "p_alt"), ("p_alt", "p_neu"), ("rabatt", "p_alt"), ("rabatt", "p_neu", "p_alt")),
+        (*(f"feature {i}" for i in range(8)), "p_alt"),
+    ],
+)
+@pytest.mark.parametrize("without", ["", "Artikel"])
+def test_the_propensities_are_the_column_that_the_rows_agree_with(tmp_path, capsys, order, without):
+    data = neutral(order)
+    data.pop(without, None)
+    if without and {"rabatt", "feature 0"} & set(
+        order
+    ):  # nothing tells a discount from a probability where the item is not known
+        return
+    file = write(tmp_path / "f.csv", data, ";", ",")
+    words = typed(file, capsys)
+    assert option_of(words, "--propensity-column") == "p_alt"
+    assert option_of(words, "--by") is None
+    if "p_neu" in order:
+        assert option_of(words, "--target") == "p_neu"
+        status, out, _ = run(capsys, *words, "--json", "-")
+        assert status == 0
+        assert {record["verdict_level"] for record in json.loads(out)} <= {"trust", "caution"}
+
+
+@pytest.mark.parametrize(("logged", "new"), [("p_a", "p_b"), ("p_b", "p_a"), ("p1", "p2"), ("p_is", "p_of")])
+def test_a_letter_or_a_small_word_does_not_name_the_propensities(tmp_path, capsys, logged, new):
+    data = neutral(("p_alt", "p_neu"))
+    first, second = sorted((logged, new))
+    columns = {logged: data.pop("p_alt"), new: data.pop("p_neu")}
+    words = typed(write(tmp_path / "f.csv", data | {second: columns[second], first: columns[first]}), capsys)
+    assert option_of(words, "--propensity-column") == logged
+
+
+def test_the_first_of_two_columns_that_pass_is_a_guess(tmp_path, capsys):
+    data = neutral(("p_alt",)) | {"p_neu": neutral(("p_alt",))["p_alt"]}
+    file = write(tmp_path / "f.csv", data, ";", ",")
+    assert option_of(typed(file, capsys), "--propensity-column") == "p_alt"
+    problems = examine_file(file).problems
+    (unclear,) = [problem for problem in problems if problem.code == "unclear" and "p_alt" in problem.columns]
+    assert unclear.columns == ("p_alt", "p_neu")
+    assert "p_alt is a mere guess" in str(unclear)
+
+
+def test_a_column_of_probabilities_is_no_segment(tmp_path):
+    file = write(tmp_path / "f.csv", neutral(("p_alt", "p_neu")) | {"Land": ["DE", "AT"] * (N // 2)}, ";", ",")
+    found = examine_file(file, Asked({"propensity": "p_alt", "reward": "Klick"}))
+    assert found.segments == ["Land"]
+
+
+def without_propensities(**more):
+    """A log whose policy depends on the device, with a new policy's probabilities and no propensities."""
+    rng = np.random.default_rng(4)
+    data = base(4)
+    device = rng.integers(0, 2, N)
+    logging = np.array([LOGGING, LOGGING[::-1]])
+    action = (rng.random(N)[:, None] > logging.cumsum(axis=1)[device]).sum(axis=1).clip(0, 3)
+    target = np.array([[0.1, 0.2, 0.3, 0.4], [0.4, 0.3, 0.2, 0.1]])
+    data |= {
+        "arm": [f"a{k}" for k in action],
+        "clicks": (rng.random(N) < 0.1 + 0.1 * action).astype(int).tolist(),
+        "device": [("phone", "tablet")[k] for k in device],
+        "new_prob": target[device, action].tolist(),
+        "category": [f"c{k % 2}" for k in action],
+    }
+    data["result"] = ["win" if click else "none" for click in data["clicks"]]
+    for name in ("pscore", "target_new"):
+        del data[name]
+    return data | more
+
+
+@pytest.mark.parametrize("name", ["new_prob", "candidate_probability", "p_neu"])
+@pytest.mark.parametrize("more", [(), ("--propensity-column", "none")])
+def test_propensities_are_estimated_within_the_columns_that_look_like_context(tmp_path, capsys, name, more):
+    """Neither what the item tells nor what tells the reward is context; a neutral name is disproved by the rows."""
+    data = without_propensities()
+    data[name] = data.pop("new_prob")
+    words = typed(write(tmp_path / "f.csv", data), capsys, *more)
+    assert option_of(words, "--target") == name
+    assert option_of(words, "--baseline") == "today"
+    assert option_of(words, "--context-columns") == "device"
+    assert option_of(words, "--propensity-column") in (None, "none")
+    status, out, _ = run(capsys, *words, "--json", "-")
+    assert status == 0
+    assert {record["verdict_level"] for record in json.loads(out)} <= {"trust", "caution"}
+
+
+def test_too_many_values_for_the_rows_are_no_context(tmp_path):
+    data = without_propensities(city=[f"town {i % 25}" for i in range(N)], area=["south", "north"] * (N // 2))
+    assert examine_file(write(tmp_path / "f.csv", data)).context == ["device", "area"]
+
+
+def test_why_there_is_no_line_to_type_is_what_a_command_lacks(tmp_path, capsys):
+    data = base()
+    for name in ("pscore", "target_new"):
+        del data[name]
+    _, out, _ = run(capsys, "doctor", write(tmp_path / "f.csv", data))
+    (line,) = [line for line in out.splitlines() if line.startswith("No line to type yet")]
+    assert "--target" in line
+
+
+@pytest.mark.parametrize("sign", [" EUR", "€", " USD"])
+def test_an_amount_of_money_may_be_the_reward(tmp_path, capsys, sign):
+    data = neutral(("p_alt", "p_neu"))
+    amounts = [f"{7.5 * click + 0.25:.2f}{sign}".replace(".", ",") for click in data["Klick"]]
+    problems = examine_file(write(tmp_path / "f.csv", data | {"Umsatz": amounts}, ";", ",")).problems
+    assert ("Klick", "Umsatz") in [problem.columns for problem in problems if problem.code == "unclear"]
+    del data["Klick"]
+    file = write(tmp_path / "f.csv", data | {"Umsatz": amounts, "Umsatz_id": list(range(N))}, ";", ",")
+    words = typed(file, capsys)
+    assert option_of(words, "--reward-column") == "Umsatz"
+    assert run(capsys, *words)[0] == 0
+
+
+def test_the_smallest_propensity_is_one_number(tmp_path, capsys):
+    data = base()
+    data["pscore"] = [value * 0.9816667 for value in data["pscore"]]
+    _, out, _ = run(capsys, "doctor", write(tmp_path / "f.csv", data))
+    (of_fact,) = re.findall(r"propensities +([0-9.]+) to", out)
+    (of_advice,) = set(re.findall(r"smallest in this log is ([0-9.]+)", out))
+    assert of_fact == of_advice
+    assert 0.0 < min(data["pscore"]) - float(of_fact) < 1e-4
+
+
+@pytest.mark.parametrize("views", [False, True])
+@pytest.mark.parametrize("logged", [False, True])
+def test_chance_makes_as_many_rows_equal_for_doctor_as_for_estimate(tmp_path, views, logged):
+    rng = np.random.default_rng(7)
+    data = base(7)
+    data["user_id"] = [f"u{i // 100:02}" for i in range(N)]
+    data["served_at"] = [each[:10] for each in data["served_at"]]
+    data["new_prob"] = data.pop("target_new")
+    if not logged:
+        del data["pscore"]
+    if views:
+        data["event"] = np.where(rng.random(N) < 0.5, "organic", "bandit").tolist()
+        for name in {"pscore", "new_prob", "clicks"} & set(data):
+            data[name] = [
+                None if event == "organic" else value for value, event in zip(data[name], data["event"], strict=True)
+            ]
+    file = write(tmp_path / "f.csv", data)
+    (line,) = [line for line in estimate_file(file, "new_prob").found.lines if "repeat an earlier row" in line]
+    counts = [int(number.replace(",", "")) for number in re.findall(r"[0-9][0-9,]*", line)]
+    examined = examine_file(file)
+    problem = finding(examined, "duplicates")
+    assert counts[0] == examined.contents.duplicates > 0
+    assert counts[1] == int(re.search(r"chance makes some ([0-9,]+)", str(problem))[1].replace(",", "")) > 0
 
 
 @pytest.mark.parametrize("mark", [".", ","])

@@ -46,7 +46,7 @@ SAID = {
     r"[67],\d+ rows\. .* with 0\.4 / 8 = 0\.05 in these rows it is [78]\.\d+, as it must be of 8 items",
     "group": r"is 0\.25 for each of the 8 items, and 1 if .*: then p is 4 times too large \(the probability of a group",
     "twice": r"is 8 for each of the 8 items, .* some 8 times too small \(divided by the number of items twice\?\)",
-    "target": r"is 1 for each of the 8 items, as it must be where p is right: look at new, whose probabilities",
+    "target": r"is 1 for each of the 8 items, as of right probabilities, but also of each item",
 }
 
 

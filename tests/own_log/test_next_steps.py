@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import recsim_mnar
 from recsim_mnar.estimators.verdict import for_command
 from toys import drawn_rows
 from twins.commands import done
@@ -106,3 +107,70 @@ def test_propensities_that_are_too_large_for_every_item_are_named(answer_of):
     sentence = answer_of(log(6).assign(propensity=lambda rows: np.sqrt(rows["propensity"]))).sentence
     assert sentence.sure == "do_not_use"
     assert "1 / propensity" in sentence.action
+
+
+@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
+@pytest.mark.parametrize("items", [True, False])
+def test_exchanged_columns_are_named_with_the_options_that_exchange_them(save, at_once, items):
+    frame = log(7).rename(columns={"propensity": "old", "target": "new"})
+    if not items:
+        frame = frame.drop(columns="action")
+    path = save(frame)
+    more = {"baseline": "today", "refute": at_once}
+    wrong = recsim_mnar.estimate_file(path, "old", columns={"propensity": "new"}, **more).sentence
+    assert wrong.answer == "do_not_use"
+    options = dict(re.findall(r"--(propensity-column|target) (\w+)", for_command(wrong.action)))
+    assert options == {"propensity-column": "old", "target": "new"}
+    right = recsim_mnar.estimate_file(path, "new", columns={"propensity": "old"}, **more).sentence
+    assert right.sure != "do_not_use"
+
+
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_columns_that_are_wrong_in_another_way_are_not_called_exchanged(answer_of, power):
+    frame = log(8)
+    wrong = answer_of(frame.assign(propensity=frame["propensity"] ** power)).sentence
+    assert wrong.sure == "do_not_use"
+    assert "--propensity-column" not in wrong.action
+
+
+def without_propensities(users: int = 600) -> pd.DataFrame:
+    """Rows of a policy that depends on the device, as new policies do, and shows every item."""
+    rng = np.random.default_rng(9)
+    device = rng.integers(0, 2, 10 * users)
+    logged = np.array([LOGGED, LOGGED[::-1]])
+    action = (rng.random(len(device))[:, None] > logged.cumsum(axis=1)[device]).sum(axis=1).clip(0, 4)
+    return pd.DataFrame(
+        {
+            "user": np.repeat(np.arange(users), 10),
+            "device": device,
+            "action": action,
+            "reward": (rng.random(len(device)) < 5 * CLICKED[action]).astype(int),
+            "target": np.array([TARGET, TARGET[::-1]])[device, action],
+            "apart": np.array([LOGGED, LOGGED[::-1]])[device, action] * 0.8 + 0.04,
+        }
+    )
+
+
+@pytest.mark.parametrize("target", ["target", "apart"], ids=["below 1", "above 1"])
+def test_a_gap_under_estimated_propensities_is_answered_by_context(save, target):
+    frame = without_propensities()
+    path = save(frame)
+    blind = recsim_mnar.estimate_file(path, target, baseline="today")
+    assert abs(blind.records[0]["diagnostics"]["mean_weight"] - 1.0) > 0.02
+    assert blind.sentence.sure == "do_not_use"
+    assert "--context-columns" in for_command(blind.sentence.action)
+    assert "explor" not in blind.sentence.action
+    seen = recsim_mnar.estimate_file(path, target, baseline="today", context=["device"])
+    assert seen.sentence.sure != "do_not_use"
+
+
+@pytest.mark.parametrize("context", [[], ["device"]])
+def test_no_column_is_blamed_alone_where_shares_of_items_stand_for_propensities(answer_of, context):
+    frame = without_propensities()
+    frame["propensity"] = frame["action"].map(frame["action"].value_counts(normalize=True))
+    found = answer_of(frame, context=context)
+    assert found.sentence.sure == "do_not_use"
+    assert ("item_propensities" in doubts(found.records[0])) == bool(context)
+    action = for_command(found.sentence.action)
+    assert "propensit" in action
+    assert ("target" in action) == (not context)  # it is proved innocent by what the context proves

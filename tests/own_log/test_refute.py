@@ -117,7 +117,7 @@ def test_wrong_propensities_are_of_no_use(estimate, tmp_path, ours, item):
     frame = log()
     frame["propensity"] *= np.where(frame["action"] == 1, 0.7, 1.0)
     out, records = estimate(written(frame, tmp_path, ours), "--refute")
-    assert f"counting those with {item} only" in out
+    assert f"propensities of {item} " in out
     assert records[0]["verdict_level"] == "do_not_use"
     found = [finding["code"] for finding in records[0]["findings"]]
     assert found.count("item_propensities") == 1  # a foreign file is asked without --refute, too
@@ -178,7 +178,7 @@ def test_the_sentence_ends_with_how_wrong_propensities_may_be(target, answer, en
     assert factor**2 == pytest.approx(max(odds) / min(odds), rel=1e-9)
     sentence = sentence_of(records)
     assert sentence.answer == answer
-    assert sentence.rests.endswith(f". It holds unless propensities are off by more than {in_percent(factor)}.")
+    assert sentence.rests.endswith(f" more than {in_percent(factor)} too large or too small.")
     values = [record for record in records if record["role"] != "difference"]
     assert not any("propensity_tolerance" in record["diagnostics"] for record in values)
 
@@ -196,7 +196,7 @@ def test_rewards_of_any_size_have_a_tolerance_where_rows_are_at_hand(tmp_path):
     pd.DataFrame(rows).to_parquet(file)
     in_blocks = estimate_file(file, ["new"], baseline="today", propensity_min=0.5, reward_max=5.0)
     assert "propensity_tolerance" not in difference_of(in_blocks)["diagnostics"]
-    assert "unless propensities" not in sentence_of(in_blocks).text
+    assert "too large or too small" not in sentence_of(in_blocks).text
 
 
 def test_no_tolerance_where_the_interval_holds_0():
@@ -217,4 +217,4 @@ def test_the_best_of_several_has_the_tolerance_of_its_own_level():
     (best,) = [record for record in records if "best_of" in record]
     of_best = best["best_of"]["propensity_tolerance"]
     assert 1.0 < of_best < best["diagnostics"]["propensity_tolerance"]
-    assert f"off by more than {in_percent(of_best)}" in sentence_of(records).rests
+    assert f"more than {in_percent(of_best)} too large" in sentence_of(records).rests

@@ -531,7 +531,7 @@ def test_an_assumption_is_printed_once(house, file, capsys):
 def test_a_stated_kind_that_numbers_deny_is_to_be_changed(house, file):
     # Too few slates for arithmetic to tell what propensities are of.
     answer = answered(per_position(house, "slate", generic=True)[: 400 * K], file, propensities_of="position")
-    assert "with item i" in answer.sentence.text
+    assert "propensities of item i" in answer.sentence.text
     assert answer.sentence.action == "state another --propensities-of: the numbers deny 'position'"
 
 

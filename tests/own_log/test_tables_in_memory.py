@@ -56,6 +56,22 @@ def test_a_table_in_memory_is_estimated_as_its_file_is(form, tmp_path):
     assert in_memory.to_json()[0]["input"][0]["path"] == "the table in memory"
 
 
+@pytest.mark.parametrize("column", ["user", "propensity", "reward", "new"])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_a_missing_value_is_counted_once(column, at_once, tmp_path):
+    rows = frame().reset_index(drop=True)
+    rows[column] = rows[column].astype(object)
+    rows.loc[[3, 8, 11], column] = np.nan
+    rows.to_parquet(tmp_path / "log.parquet")
+    rows.to_csv(tmp_path / "log.csv", index=False)
+    messages = []
+    for log in (rows, tmp_path / "log.parquet", tmp_path / "log.csv"):
+        with pytest.raises(UserError, match=r"missing in 3 rows \(4, 9, 12\)") as caught:
+            estimate_file(log, "new", refute=at_once)
+        messages.append(str(caught.value).partition(":")[2])
+    assert len(set(messages)) == 1
+
+
 def test_errors_name_the_table_in_memory():
     with pytest.raises(UserError, match=r"^the table in memory has no column 'newer'"):
         estimate_file(frame(), "newer")
