@@ -352,6 +352,54 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
     return value, value - less, value + more
 
 
+def bounded_mean_limits(values: ArrayLike, least: float, largest: float, level: float) -> tuple[float, float]:
+    """Compute limits of a mean of independent bounded numbers, whatever their distribution (Gaffke 2005).
+
+    The values and one unseen value get random weights, the lengths into which uniform points cut [0, 1]. The lower limit
+    is a quantile of the weighted sum in which the unseen value is ``least``, the upper one of that in which it is
+    ``largest``. Both grow with every value, so no limit moves away when a value moves towards it. The coverage is proved
+    for two-point distributions, and has been at least nominal in every other one that was tried.
+
+    Args:
+        values: (n,) numbers.
+        least: least possible value.
+        largest: largest possible value.
+        level: nominal coverage.
+
+    Returns:
+        Lower and upper limit, within [least, largest].
+    """
+    x = np.clip(np.asarray(values, np.float64), least, largest)
+    tail = (1.0 - level) / 2.0
+    return _weighted_quantile(np.append(x, least), tail), _weighted_quantile(np.append(x, largest), 1.0 - tail)
+
+
+def _weighted_quantile(values: Floats, share: float) -> float:
+    """Return the quantile of a sum of values (n,) with the weights of :func:`bounded_mean_limits`."""
+    from scipy.optimize import brentq
+
+    low = float(values.min())
+    high = float(values.max())
+    if low == high:
+        return low
+    return float(brentq(lambda point: _share_below_zero(values - point) - share, low, high, xtol=1e-9 * (high - low)))
+
+
+def _share_below_zero(factors: Floats) -> float:
+    """Return the probability that a sum of independent standard exponential numbers times factors (n,) is negative.
+
+    It is the integral of Gil-Pelaez (1951) over the logarithm of the frequency. The integrand is analytic and vanishes
+    at both ends, so that a sum over equal steps is exact to nine digits. Its oscillations need shorter steps for more
+    numbers.
+    """
+    sizes = np.abs(factors[factors != 0.0])
+    distinct, counts = np.unique(factors, return_counts=True)
+    step = 0.5 / math.sqrt(len(factors))
+    frequency = np.exp(np.arange(-25.0 - math.log(sizes.max()), 25.0 - math.log(sizes.min()), step))
+    characteristic = np.exp(-np.log(1.0 - 1j * np.outer(frequency, distinct)) @ counts)
+    return 0.5 - step / math.pi * float(characteristic.imag.sum())
+
+
 # --------------------------------------------------------------------------------------------- from one number per user
 
 _POOL_LEAST = 2000

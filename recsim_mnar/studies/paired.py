@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypedDict
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.intervals import Spread, bounded_mean_limits, positive_limits, small_sample_factor
 from recsim_mnar.protocols.records import student_mean_interval, user_mean_interval
 
 if TYPE_CHECKING:
@@ -74,9 +74,11 @@ def mean(
     Args:
         values: one value per catalogue; None and infinite values are left out.
         level: nominal coverage of the interval.
-        least: least possible value: 0 for a skewed interval of non-negative values, another number, together with
-            ``largest``, for an interval of bounded values; None for Student's interval.
-        largest: largest possible value; None for no upper bound.
+        least: least possible value: 0 for losses, another number, together with ``largest``, for rank correlations; None
+            for Student's interval.
+        largest: largest possible value. With a ``least`` of 0 the interval then holds for any distribution of losses
+            (:func:`recsim_mnar.estimators.intervals.bounded_mean_limits`). None for a skewed interval, which supposes
+            that no loss is much larger than those seen.
     """
     numbers = list(values)
     x = np.array([v for v in numbers if v is not None and math.isfinite(v)], float)
@@ -85,10 +87,10 @@ def mean(
     value = float(x.mean())
     if len(x) < LEAST:
         return {"mean": value, "low": None, "high": None, "n": len(x)}
-    if least == 0.0:
+    if least == 0.0 and largest is not None:
+        low, high = bounded_mean_limits(x, least, largest, level)
+    elif least == 0.0:
         _, low, high = positive_mean_interval(np.maximum(x, 0.0), level)
-        if largest is not None:
-            high = min(high, largest)
     elif least is not None and largest is not None:
         _, low, high = ranged_mean_interval(x, level, least, largest)
     else:

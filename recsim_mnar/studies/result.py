@@ -215,8 +215,9 @@ class Study:
         truth) or ``costs``: exactly one of the three.
 
         Args:
-            level: nominal coverage of the intervals over catalogues: Wilson's for shares, and intervals within the
-                possible range for means, which have none for fewer than :data:`LEAST` catalogues.
+            level: nominal coverage of the intervals over catalogues: Wilson's for shares. Those of mean costs hold for
+                any distribution up to the largest cost of an agent in a catalogue. Means have none for fewer than
+                :data:`LEAST` catalogues.
         """
         groups: dict[tuple[str, str, str, str], list[Judged]] = {}
         targets: dict[str, set[str]] = {}
@@ -224,9 +225,10 @@ class Study:
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
             targets.setdefault(j["study"], set()).add(j["target"])
         users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
+        costs = self._costs_of_agents()
         return [
-            _summarise(judged, level, users, one_target=len(targets[study]) == 1)
-            for (study, *_), judged in groups.items()
+            _summarise(judged, level, users, _largest_cost(costs[study, target]), one_target=len(targets[study]) == 1)
+            for (study, _, _, target), judged in groups.items()
         ]
 
     def always(self, level: float = 0.95) -> list[Always]:
@@ -240,26 +242,29 @@ class Study:
         Returns:
             One row per cell and target; none where no agent has a known cost everywhere.
         """
-        frame = self.frame()
-        frame = frame[frame["cost"].notna()]
         rows: list[Always] = []
-        # One judgement per cell and target: an agent's cost is the same for all rankings with that target.
-        for j in {(j["study"], j["target"]): j for j in self.judgements()}.values():
-            cell = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
-            for name in (*self.factors, "world"):
-                if len(cell):
-                    # A judgement's levels lack the world unless it is a factor: the first row's is taken.
-                    level_of_cell = j["levels"].get(name, cell[name].iloc[0])
-                    cell = cell[cell[name] == level_of_cell]
-            costs = cell.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
-            if costs.empty:
-                continue
-            agent = costs.mean().idxmin()
-            cost = mean(costs[agent], level, least=0.0, largest=_largest_cost(j))
-            rows.append(
-                {"study": j["study"], "levels": j["levels"], "target": j["target"], "agent": agent, "cost": cost}
-            )
+        for (study, target), costs in self._costs_of_agents().items():
+            results = [r for r in self.results if r["cell"] == study]
+            means = {agent: sum(of_agent) for agent, of_agent in costs.items() if len(of_agent) == len(results)}
+            if means:
+                agent = min(means, key=lambda name: means[name])
+                cost = mean(costs[agent], level, least=0.0, largest=_largest_cost(costs))
+                rows.append(
+                    {"study": study, "levels": results[0]["levels"], "target": target, "agent": agent, "cost": cost}
+                )
         return rows
+
+    def _costs_of_agents(self) -> dict[tuple[str, str], dict[str, list[float]]]:
+        """Return, by cell and target, the cost of each agent in each catalogue in which it is known."""
+        costs: dict[tuple[str, str], dict[str, list[float]]] = {}
+        for r in self.results:
+            # An agent's cost is the same for all rankings with one target.
+            for target, j in {j["target"]: j for j in r["judgements"]}.items():
+                of_cell = costs.setdefault((r["cell"], target), {})
+                for row in tidy_rows(r["records"], [j]):
+                    if row["cost"] is not None:
+                        of_cell.setdefault(str(row["agent"]), []).append(cast("float", row["cost"]))
+        return costs
 
     def risk_coverage(self, protocol: str, by: str | Sequence[str] | None = None) -> pd.DataFrame:
         """Compute the risk-coverage curve of a protocol that abstains above a severity of its findings.
@@ -375,9 +380,9 @@ class Study:
         judged = [j for j in self.judgements() if is_named(j, protocols)]
         if not judged:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
-        limits: dict[str, float | None] = {"least": -1.0, "largest": 1.0}
+        limits = {"least": -1.0, "largest": 1.0}
         if of == "cost":
-            limits = {"least": 0.0, "largest": _largest_cost(judged[0])}
+            limits = {"least": 0.0, "largest": _largest_cost(*self._costs_of_agents().values())}
         rows = []
         for group, outcomes in self._table_of_values(judged, of).groupby(names, sort=False, dropna=False):
             values = outcomes.groupby("catalogue", sort=False)["value"].mean()
@@ -529,20 +534,21 @@ def _cell_columns(result: Result) -> Levels:
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
 
 
-def _largest_cost(judgement: Judged) -> float | None:
-    """Return the largest possible cost: 1, all of the best value, where values are gains; None for no bound."""
-    if judgement.get("larger", True) and judgement["best_truth"] > 0:
-        return 1.0
-    return None
+def _largest_cost(*costs: Mapping[str, Sequence[float]]) -> float:
+    """Return the largest cost of an agent in a catalogue, which no pick can exceed, among those of some cells."""
+    return max((cost for of_cell in costs for of_agent in of_cell.values() for cost in of_agent), default=0.0)
 
 
-def _summarise(rows: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
+def _summarise(
+    rows: Sequence[Judged], level: float, users: Mapping[str, int | None], largest: float, *, one_target: bool
+) -> Row:
     """Summarise the judgements on one ranking over catalogues.
 
     Args:
         rows: judgements, one per catalogue, at least one.
         level: nominal coverage of the intervals.
         users: number of users of an A/B test's arm, by label of the cell.
+        largest: largest possible cost.
         one_target: whether the cell has rankings for one target only.
     """
     first = rows[0]
@@ -553,7 +559,6 @@ def _summarise(rows: Sequence[Judged], level: float, users: Mapping[str, int | N
     users_per_arm = None
     if first["protocol"] == AB_TEST:
         users_per_arm = users.get(first["study"])
-    largest = _largest_cost(first)
 
     def outcomes(outcome: str) -> Share:
         return share([j["outcome"] == outcome for j in rows], level)
