@@ -123,7 +123,7 @@ TRUTH = {"one": 0.10, "two": 0.09, "three": 0.05}
 @pytest.mark.parametrize("n_agents", [2, 3, 12])
 def test_the_first_chart_has_a_panel_per_protocol_a_row_per_agent_and_one_colour_per_agent(n_agents):
     found = comparison_of(RATES, n_agents)
-    chart = figures_of(found, scoreboard(found, whole=True))[0]
+    chart = figures_of(found, scoreboard(found))[0]
     assert chart.body.count('class="panel"') == 2
     for i in range(n_agents):
         rows = re.findall(rf'<div class="row (\w+)"><span class="name">agent-{i:02}<', chart.body)
@@ -309,6 +309,6 @@ def test_a_comparison_of_lists_says_what_its_numbers_are_of(tmp_path):
         assert f'aria-label="Verdicts, {heading}"' in made
     (note,) = (note for note in found.notes if note.startswith("Users see lists of 3"))
     assert "are cut at 7 (--clip)" in note
-    (chart, *_) = figures_of(found, scoreboard(found, whole=True))
+    (chart, *_) = figures_of(found, scoreboard(found))
     assert chart.body.count('class="panel"') == len({j.metric for j in found.judgements})
     assert len(set(found.headings.values())) == len(found.headings)

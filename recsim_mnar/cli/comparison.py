@@ -408,7 +408,7 @@ def _run_to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutp
     board = scoreboard(comparison)
     if is_quiet():
         board = replace(board, notes=[])
-    json_output.answer(*board.lines(min(output.screen_width() or WIDTH, WIDTH)))
+    json_output.answer(*board.lines(output.screen_width() or WIDTH))
     json_output.say(f"Report: {folder / 'report.html'}")
     json_output.write(results_of(comparison, folder))
 

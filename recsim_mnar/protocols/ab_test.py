@@ -331,7 +331,7 @@ def _width_finding(width: float, scale: float, what: str, limits: tuple[float, f
         action: advice.
     """
     ratio = width / 2.0 / scale if scale > 0.0 else math.inf
-    message = f"the interval reaches {100.0 * ratio:.3g} % of the {what} to either side"
+    message = f"half the interval is {100.0 * ratio:.3g} % of the {what}"
     return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
 
 
