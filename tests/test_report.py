@@ -19,9 +19,9 @@ from recsim_mnar.protocols.records import Ranking, Target, judge, plain
 from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.page import figures_of, write_page
-from recsim_mnar.report.study_page import COLUMNS, of_study, study_lines
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
+from recsim_mnar.report.study_page import of_study, study_lines
 from recsim_mnar.report.template import (
     MOST_BYTES,
     anchor,
@@ -33,7 +33,7 @@ from recsim_mnar.report.template import (
     with_no_break_spaces,
     words,
 )
-from recsim_mnar.studies.result import Study
+from recsim_mnar.studies.result import COLUMNS, Study
 from toys import judgement_of_run, record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -148,7 +148,7 @@ def test_the_finding_of_a_comparison_is_its_headline_and_there_is_none_without_a
     assert of_comparison(comparison(TRUTH, {})) is None
 
 
-SHARES = ("decides", "picks the best", "tied", "picks a worse one")
+SHARES = ("best pick", "tie", "enough data")
 
 
 def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page(tmp_path):
@@ -171,13 +171,19 @@ def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page
     assert costs.body.count('class="cloud hollow"') == 1
     write_study_page(tmp_path / "page.html", study)
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
-    assert [cells[head] for head in ("picks the best", "tied", "picks a worse one")] == ["20%", "20%", "60%"]
-    (line,) = (line for line in study_lines(study) if line.startswith("A/B test"))
-    assert re.findall(r"(\d+) of 5", line) == ["4", "2"]
-    assert re.findall(r"([\d.]+)%", line) == ["0.52", "0.82"]
+    assert [cells[head] for head in SHARES] == ["20%", "20%", "4 of 5"]
+    (line,) = (line for line in study_lines(study, 200) if line.startswith("A/B test"))
+    assert re.findall(r"(\d+) of 5", line) == ["4"]
+    assert re.findall(r"([\d.]+)% \[", line) == ["20", "20", "0.82"]
+    assert max(map(len, study_lines(study))) <= 80
+    shares = study.table().iloc[0]
+    assert [shares[head].partition(" [")[0] for head in ("best pick", "tie", "mean loss", "mean loss there")] == [
+        "20%", "20%", "0.82%", "0.52%",
+    ]  # fmt: skip
+    assert all(shares[head].endswith("]") for head in ("best pick", "tie", "mean loss"))
     few = Study({}, study.results[:4])  # a share of so few catalogues has an interval that says nothing
     cells = {name: cell(*few.summary()) for name, cell in COLUMNS.items()}
-    assert [cells[head] for head in SHARES] == ["3 of 4", "1 of 4", "1 of 4", "2 of 4"]
+    assert [cells[head] for head in SHARES] == ["1 of 4", "1 of 4", "3 of 4"]
 
 
 def test_as_many_agents_as_there_are_colours_differ():

@@ -355,10 +355,10 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
 def bounded_mean_limits(values: ArrayLike, least: float, largest: float, level: float) -> tuple[float, float]:
     """Compute limits of a mean of independent bounded numbers, whatever their distribution (Gaffke 2005).
 
-    The values and one unseen value get random weights, the lengths into which uniform points cut [0, 1]. The lower limit
-    is a quantile of the weighted sum in which the unseen value is ``least``, the upper one of that in which it is
-    ``largest``. Both grow with every value, so no limit moves away when a value moves towards it. The coverage is proved
-    for two-point distributions, and has been at least nominal in every other one that was tried.
+    The values and one unseen value get random weights, the lengths into which uniform points cut [0, 1]. The lower
+    limit is a quantile of the weighted sum in which the unseen value is ``least``, the upper one of that in which it is
+    ``largest``. Both grow with every value. Where all values are at the bounds they are the exact limits of Clopper &
+    Pearson; for others the coverage is a conjecture that no distribution is known to violate.
 
     Args:
         values: (n,) numbers.

@@ -74,8 +74,8 @@ def mean(
     Args:
         values: one value per catalogue; None and infinite values are left out.
         level: nominal coverage of the interval.
-        least: least possible value: 0 for losses, another number, together with ``largest``, for rank correlations; None
-            for Student's interval.
+        least: least possible value: 0 for losses, another number, together with ``largest``, for rank correlations;
+            None for Student's interval.
         largest: largest possible value. With a ``least`` of 0 the interval then holds for any distribution of losses
             (:func:`recsim_mnar.estimators.intervals.bounded_mean_limits`). None for a skewed interval, which supposes
             that no loss is much larger than those seen.

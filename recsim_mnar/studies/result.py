@@ -9,7 +9,7 @@ import collections
 import itertools
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -28,7 +28,7 @@ from recsim_mnar.protocols.records import (
 )
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.studies.design import Levels, Result, WallTimes
-from recsim_mnar.studies.paired import BOUNDS, Mean, Share, mean, paired_table, share, steps_from_first
+from recsim_mnar.studies.paired import BOUNDS, LEAST, Mean, Share, mean, paired_table, share, steps_from_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -471,35 +471,31 @@ class Study:
         frame.insert(0, "protocol", title)
         return frame
 
-    def to_latex(self, protocols: Sequence[str] | None = None) -> str:
-        """Format the summary as a LaTeX table (booktabs), one row per ranking.
+    def table(self, protocols: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the summary as texts, with 95 % intervals over catalogues: one row per cell and protocol.
 
         Args:
             protocols: names, metrics or titles of protocols; None for all.
+
+        Returns:
+            The factors, and the columns of :data:`COLUMNS`.
         """
         import pandas as pd
 
         rows = []
         for row in self.summary():
-            if not is_named(row, protocols):
-                continue
-            n = row["catalogues"]
-            decided = row["decides"]["count"]
-            right_if_decided = "--"
-            if row["right_if_decided"] is not None:
-                right_if_decided = f"{row['right_if_decided']['count']} of {decided}"
-            right = row["best"]["count"] + row["indistinguishable"]["count"]
-            cells = {
-                **{name: row["levels"].get(name, "") for name in self.factors},
-                "protocol": row["title"],
-                "decides": f"{decided} of {n}",
-                "right where it decides": right_if_decided,
-                "loss there (%)": _format_cost(row["cost_decided"]),
-                "right if it always decides": f"{right} of {n}",
-                "loss then (%)": _format_cost(row["cost_share"]),
-            }
-            rows.append(cells)
-        table: str = pd.DataFrame(rows, dtype=str).to_latex(index=False, escape=True)
+            if is_named(row, protocols):
+                levels = {name: row["levels"].get(name, "") for name in self.factors}
+                rows.append({**levels, **{head: text(row) for head, text in COLUMNS.items()}})
+        return pd.DataFrame(rows, columns=[*self.factors, *COLUMNS], dtype=str)
+
+    def to_latex(self, protocols: Sequence[str] | None = None) -> str:
+        """Format :meth:`table` for LaTeX (booktabs).
+
+        Args:
+            protocols: names, metrics or titles of protocols; None for all.
+        """
+        table: str = self.table(protocols).to_latex(index=False, escape=True)
         # pandas escapes all special characters but this one, which text fonts print as another.
         return table.replace("<", "$<$")
 
@@ -564,7 +560,8 @@ def _summarise(
         return share([j["outcome"] == outcome for j in rows], level)
 
     def costs(judged: Sequence[Judged]) -> Mean:
-        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=largest)
+        shares = [j["cost_share"] for j in judged]
+        return mean(shares, level, least=0.0, largest=max([largest, *filter(None, shares)]))
 
     return {
         "study": first["study"],
@@ -629,11 +626,45 @@ def percent(share: Mean) -> str:
     return f"{value}%"
 
 
-def _format_cost(share: Mean) -> str:
-    """Format a mean cost as :func:`percent` does, without the signs %; "--" without a mean."""
-    if share["mean"] is None:
-        return "--"
-    return percent(share).replace("%", "")
+def _format_loss(loss: Mean) -> str:
+    """Format a mean loss as :func:`percent` does; "-" without a mean."""
+    if loss["mean"] is None:
+        return "-"
+    return percent(loss)
+
+
+def _format_share(row: Row, share: Share) -> str:
+    """Format a share of catalogues with its interval; with too few of them for an interval, as a count."""
+    if row["catalogues"] < LEAST:
+        return f"{share['count']} of {row['catalogues']}"
+    return f"{share['share']:.0%} [{100 * share['low']:.0f}, {100 * share['high']:.0f}]"
+
+
+def _format_tau(tau: Mean) -> str:
+    """Format a mean rank correlation with its interval if it has one; "-" without a mean."""
+    text = "-" if tau["mean"] is None else f"{tau['mean']:.2f}"
+    if tau["low"] is None:
+        return text
+    return f"{text} [{tau['low']:.2f}, {tau['high']:.2f}]"
+
+
+def full_title(row: Row) -> str:
+    """Return the title of a protocol, after its target if there are several."""
+    if row["one_target"]:
+        return title_with_users(row)
+    return f"{row['target']}, {title_with_users(row)}"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "protocol": full_title,
+    "best pick": lambda row: _format_share(row, row["best"]),
+    "tie": lambda row: _format_share(row, row["indistinguishable"]),
+    "mean loss": lambda row: _format_loss(row["cost_share"]),
+    "Kendall's tau": lambda row: _format_tau(row["kendall_tau"]),
+    "enough data": lambda row: f"{row['decides']['count']} of {row['catalogues']}",
+    "mean loss there": lambda row: _format_loss(row["cost_decided"]),
+}
+"""Columns of a study's table, by head, each with a function from a row of the summary to the cell's text."""
 
 
 def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:
