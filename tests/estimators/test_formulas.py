@@ -16,7 +16,6 @@ from recsim_mnar.estimators.ratings import popularity
 from recsim_mnar.estimators.refuters import _Rows, halves
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.protocols import records
 
 
 @pytest.mark.parametrize(("freedom", "degrees"), [(None, 4), (2.5, 2.5)])
@@ -39,7 +38,7 @@ def test_degrees_of_freedom_fall_with_the_kurtosis():
 @pytest.mark.parametrize("n", [2, 7])
 def test_a_mean_has_students_interval(n):
     x = np.random.default_rng(n).normal(size=n)
-    value, low, high = records.student_mean_interval(x, 0.9)
+    value, low, high = limits.student_mean_interval(x, 0.9)
     expected = stats.t.interval(0.9, n - 1, x.mean(), stats.sem(x))
     assert (value, low, high) == pytest.approx((x.mean(), *expected), rel=1e-9)
 
@@ -50,10 +49,10 @@ def test_a_mean_between_0_and_1_has_clopper_and_pearsons_interval():
     trials = v * (1 - v) / se2 * (stats.norm.ppf(0.975) / stats.t.ppf(0.975, 4)) ** 2
     hits = v * trials
     expected = stats.beta.ppf(0.025, hits, trials - hits + 1), stats.beta.ppf(0.975, hits + 1, trials - hits)
-    assert records.user_mean_interval(y, 0.95)[1:] == pytest.approx(expected, rel=1e-9)
+    assert limits.user_mean_interval(y, 0.95)[1:] == pytest.approx(expected, rel=1e-9)
     # All alike: every user is one trial.
-    assert records.user_mean_interval(np.ones(8), 0.95) == pytest.approx((1.0, 0.025 ** (1 / 8), 1.0), rel=1e-9)
-    assert records.user_mean_interval(np.zeros(8), 0.95) == pytest.approx((0.0, 0.0, 1 - 0.025 ** (1 / 8)), rel=1e-9)
+    assert limits.user_mean_interval(np.ones(8), 0.95) == pytest.approx((1.0, 0.025 ** (1 / 8), 1.0), rel=1e-9)
+    assert limits.user_mean_interval(np.zeros(8), 0.95) == pytest.approx((0.0, 0.0, 1 - 0.025 ** (1 / 8)), rel=1e-9)
 
 
 def test_a_ratio_of_one_user_or_none_has_no_ends():
