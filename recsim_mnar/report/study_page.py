@@ -131,7 +131,7 @@ def study_lines(study: Study, width: int = WIDTH) -> list[str]:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
     always = _always_once(study.always())
     heads = ["protocol", "best pick", "tie", "mean loss", "Kendall's tau", "enough data"]
-    table = [heads, *([COLUMNS[head](row) for head in heads] for row in summary)]
+    table = [heads, *([full_title(row), *(COLUMNS[head](row) for head in heads[1:])] for row in summary)]
     table += [[f"always {row['agent']}", "-", "-", percent(row["cost"]), "-", "-"] for row in always]
     places, levels = _cell_columns(study, [(row["study"], row["levels"]) for row in (*summary, *always)])
     for place in (4, 2, 1, 3):  # the loss keeps its intervals longest
@@ -157,7 +157,7 @@ def study_lines(study: Study, width: int = WIDTH) -> list[str]:
     n = max(row["catalogues"] for row in summary)
     loss = "Loss: mean share of the best true value."
     if any("[" in line for line in lines):
-        loss += f" [ ] 95 % intervals, from {LEAST} catalogues on."
+        loss += " [ ]: 95 % intervals."
     notes = [
         loss,
         "Enough data: catalogues in which a protocol has enough on its pick and on every",
@@ -295,10 +295,14 @@ def costs_chart(study: Study, summary: list[Row]) -> str:
     rows = []
     for row in summary:
         cost = row["cost_share"]
+        users = row["users_per_arm"]
         if cost["mean"] is None:
             continue
         # Without an interval there is no line.
         low, high = (math.nan if end is None else end for end in (cost["low"], cost["high"]))
         cloud = clouds.get((row["study"], row["protocol"], row["metric"]), [])
-        rows.append(Dot(full_title(row), cost["mean"], low, high, cloud=cloud))
+        note = ""
+        if users is not None:
+            note = f"{users:,} users per arm"
+        rows.append(Dot(full_title(row), cost["mean"], low, high, cloud=cloud, note=note))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

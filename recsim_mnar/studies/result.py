@@ -592,8 +592,6 @@ def _describe(row: Row) -> str:
     """Describe a row of the summary: how often the picks are best, what they cost, and how often it should abstain."""
     n = row["catalogues"]
     sentence = f"{title_with_users(row)} picks the best agent in {row['best']['count']} of {n} catalogues"
-    if not row["one_target"]:
-        sentence = f"{row['target']}, {sentence}"
     for words, count in (("a tie with it", row["indistinguishable"]), ("a worse one", row["costs"])):
         if count["count"]:
             sentence += f", {words} in {count['count']}"
@@ -610,12 +608,19 @@ def _describe(row: Row) -> str:
     return sentence
 
 
+def full_title(row: Row) -> str:
+    """Return the title of a protocol, after its target if there are several."""
+    if row["one_target"]:
+        return row["title"]
+    return f"{row['target']}, {row['title']}"
+
+
 def title_with_users(row: Row) -> str:
-    """Return the title of a row of the summary; for an A/B test with the number of users per arm."""
+    """Return the full title of a row of the summary; for an A/B test with the number of users per arm."""
     users = row["users_per_arm"]
     if users is None:
-        return row["title"]
-    return f"{row['title']} ({users:,} users per arm)"
+        return full_title(row)
+    return f"{full_title(row)} ({users:,} users per arm)"
 
 
 def percent(share: Mean) -> str:
@@ -648,15 +653,8 @@ def _format_tau(tau: Mean) -> str:
     return f"{text} [{tau['low']:.2f}, {tau['high']:.2f}]"
 
 
-def full_title(row: Row) -> str:
-    """Return the title of a protocol, after its target if there are several."""
-    if row["one_target"]:
-        return title_with_users(row)
-    return f"{row['target']}, {title_with_users(row)}"
-
-
 COLUMNS: dict[str, Callable[[Row], str]] = {
-    "protocol": full_title,
+    "protocol": title_with_users,
     "best pick": lambda row: _format_share(row, row["best"]),
     "tie": lambda row: _format_share(row, row["indistinguishable"]),
     "mean loss": lambda row: _format_loss(row["cost_share"]),
