@@ -11,6 +11,7 @@ from recsim_mnar.estimators.intervals import ratio_interval
 class NextViews(Protocol):
     """Share of later views among an agent's ten best items, by user."""
 
+    name = "next_views"
     metrics = ("recall@10",)
     needs = frozenset({"test_log"})
 
@@ -30,8 +31,10 @@ class NextViews(Protocol):
             policy.reset_training_users(users, users)  # not reset(users): these users are in the log that it learned
             policy.observe(history["user"], history["item"])
             scores = policy.scores(users)
-            better = (scores[place] > scores[place, upcoming["item"]][:, None]).sum(1)
-            sums, counts = np.bincount(place, better < 10), np.bincount(place)
+            score = scores[place, upcoming["item"]][:, None]
+            # An item shares its rank with items of the same score: else an agent without an opinion would be the best.
+            rank = (scores[place] > score).sum(1) + ((scores[place] == score).sum(1) - 1) / 2
+            sums, counts = np.bincount(place, rank < 10), np.bincount(place)
             interval = ratio_interval(sums, counts, study.level)
             key = (study.world.name, self.name, name, "recall@10")
             seconds = time.perf_counter() - began

@@ -1,6 +1,7 @@
 """``recsim-mnar check`` and the contracts of worlds, vector environments, protocols and estimators."""
 
 import dataclasses
+import runpy
 import sys
 
 import gymnasium as gym
@@ -281,6 +282,11 @@ class NamesTrainingUsers(StartsTrainingUsersAsNew):
 
 @pytest.mark.parametrize("kind", quick_first([NamesTrainingUsers, Mine, OffPolicy, ABTest, Uplift, UpliftABTest], 4))
 def test_protocols_that_are_sound(kind):
+    assert check_protocol(kind) == []
+
+
+def test_the_example_with_a_split_by_time_is_sound():
+    kind = runpy.run_path("examples/time_split.py")["NextViews"]
     assert check_protocol(kind) == []
 
 

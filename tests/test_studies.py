@@ -138,18 +138,18 @@ LOSSES = {
 
 
 @pytest.mark.verify
-@pytest.mark.parametrize("number", quick_first([24, 12, 5]))
-@pytest.mark.parametrize("family", LOSSES)
+@pytest.mark.parametrize(
+    ("family", "number"), quick_first([(family, number) for number in (24, 12, 5) for family in LOSSES], 2)
+)
 def test_intervals_of_losses_cover_whatever_their_distribution(family, number):
-    """1,000 samples: at .95 a share of .929 is three standard errors below."""
+    """400 samples: at .95 a share of .917 is three standard errors below."""
     rng = np.random.default_rng(number)
     expected = LOSSES[family](rng, 1_000_000).mean()
     covered = 0
-    for _ in range(1000):
+    for _ in range(400):
         found = mean(LOSSES[family](rng, number), least=0.0, largest=0.2)
         covered += found["low"] <= expected <= found["high"]
-    print(family, number, covered)
-    assert covered / 1000 >= 0.929
+    assert covered / 400 >= 0.917
 
 
 @pytest.mark.verify
