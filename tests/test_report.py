@@ -95,10 +95,12 @@ def test_numbers_of_a_chart_have_one_number_of_decimals():
 
 def test_what_clipping_may_hide_stands_in_the_page(tmp_path):
     details = {"verdict": "trust", "ess": 5.0, "share_supported": 1.0, "clip_part": 0.9375, "value_on_log": 0.1}
+    details |= {"target_low": 0.0139, "target_high": 0.2499}
     write_page(tmp_path / "page.html", comparison_of(RATES, 2, **details), {})
     page = (tmp_path / "page.html").read_text()
     assert "clipping may hide up to" in page
     assert page.count(">.93750</td>") == 2
+    assert page.count(".01390 to .24990") == 2
 
 
 def test_every_metric_has_a_heading_and_none_is_shown_twice():

@@ -131,7 +131,10 @@ def study_lines(study: Study, width: int = WIDTH) -> list[str]:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
     always = _always_once(study.always())
     heads = ["protocol", "best pick", "tie", "mean loss", "Kendall's tau", "enough data"]
-    table = [heads, *([full_title(row), *(COLUMNS[head](row) for head in heads[1:])] for row in summary)]
+    table = [
+        [*heads[:4], "tau", heads[5]],
+        *([full_title(row), *(COLUMNS[head](row) for head in heads[1:])] for row in summary),
+    ]
     table += [[f"always {row['agent']}", "-", "-", percent(row["cost"]), "-", "-"] for row in always]
     places, levels = _cell_columns(study, [(row["study"], row["levels"]) for row in (*summary, *always)])
     for place in (4, 2, 1, 3):  # the loss keeps its intervals longest
@@ -155,11 +158,10 @@ def study_lines(study: Study, width: int = WIDTH) -> list[str]:
     if "setup" not in places:
         title = _setup_in_words(study, summary[0]["study"], summary[0]["levels"])
     n = max(row["catalogues"] for row in summary)
-    loss = "Loss: mean share of the best true value."
+    notes = ["Loss: mean share of the best true value. tau: Kendall's, with the true ranking."]
     if any("[" in line for line in lines):
-        loss += " [ ]: 95 % intervals."
-    notes = [
-        loss,
+        notes.append("[ ]: 95 % intervals over catalogues.")
+    notes += [
         "Enough data: catalogues in which a protocol has enough on its pick and on every",
         "agent that may be better; in the others its pick counts too, and is a guess.",
     ]

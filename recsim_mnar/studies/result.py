@@ -489,6 +489,9 @@ class Study:
                 rows.append({**levels, **{head: text(row) for head, text in COLUMNS.items()}})
         return pd.DataFrame(rows, columns=[*self.factors, *COLUMNS], dtype=str)
 
+    def __str__(self) -> str:
+        return str(self.table().to_string(index=False))
+
     def to_latex(self, protocols: Sequence[str] | None = None) -> str:
         """Format :meth:`table` for LaTeX (booktabs).
 
