@@ -1,6 +1,7 @@
 """``recsim-mnar check`` and the contracts of worlds, vector environments, protocols and estimators."""
 
 import dataclasses
+import runpy
 import sys
 
 import gymnasium as gym
@@ -258,8 +259,34 @@ class Greedy(Mine):
     needs = frozenset({"everything"})
 
 
-@pytest.mark.parametrize("kind", quick_first([Mine, OffPolicy, ABTest, Uplift, UpliftABTest], 3))
+class StartsTrainingUsersAsNew(Mine):
+    def judge(self, study):
+        log = study.log().organic()
+        users, place = np.unique(log["user"], return_inverse=True)
+        values = {}
+        for agent, learner in study.learners.items():
+            policy = learner.fit(log, n_items=study.n_items)
+            self.start(policy, users)
+            policy.observe(log["user"], log["item"])
+            values[agent] = float(policy.probabilities(users)[place, log["item"]].mean())
+        return [record(study, agent, value) for agent, value in values.items()]
+
+    def start(self, policy, users):
+        policy.reset(users)
+
+
+class NamesTrainingUsers(StartsTrainingUsersAsNew):
+    def start(self, policy, users):
+        policy.reset_training_users(users, users)
+
+
+@pytest.mark.parametrize("kind", quick_first([NamesTrainingUsers, Mine, OffPolicy, ABTest, Uplift, UpliftABTest], 4))
 def test_protocols_that_are_sound(kind):
+    assert check_protocol(kind) == []
+
+
+def test_the_example_with_a_split_by_time_is_sound():
+    kind = runpy.run_path("examples/time_split.py")["NextViews"]
     assert check_protocol(kind) == []
 
 
@@ -274,6 +301,7 @@ def test_protocols_that_are_sound(kind):
         (WritesBehindTheLog, "trial_is_left_alone", "changes the test log"),
         (NoJson, "numbers_make_sense", "cannot be written as JSON"),
         (Greedy, "door", "needs 'everything'"),
+        (StartsTrainingUsersAsNew, "training_users_are_named", "starts users of that log with reset()"),
         (object, "door", "must derive from"),
     ],
 )

@@ -136,6 +136,32 @@ def test_lines_say_how_fast_and_how_long(capsys, monkeypatch):
     assert [time_in_words(s) for s in (7.2, 600, 9000)] == ["7 s", "10 min", "2.5 h"]
 
 
+def test_a_stage_within_counted_work_does_not_forget_its_total(capsys, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(output.time, "monotonic", lambda: now[0])
+    report = Reporter()
+    report.begins(4, "comparisons")
+    for task in range(1, 5):
+        now[0] += 200.0
+        report(f"c{task}")
+        report.advance(1)
+    report("write")
+    report.begins(3, "rows")
+    now[0] += 200.0
+    report.advance(1)
+    counts = [line.partition(": ")[2] for line in capsys.readouterr().err.splitlines() if ": " in line]
+    assert [count.partition(" a second")[0] for count in counts] == [
+        *(f"{done} of 4 comparisons, 0.005" for done in range(1, 5)), "1 of 3 rows, 0.005",
+    ]  # fmt: skip
+    assert [count.rpartition(", ")[2] for count in counts] == [
+        "10 min left",
+        "7 min left",
+        "3 min left",
+        "0 s left",
+        "7 min left",
+    ]
+
+
 def run(*arguments):
     assert status_of(*arguments) == 0
 

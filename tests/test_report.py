@@ -19,9 +19,9 @@ from recsim_mnar.protocols.records import Ranking, Target, judge, plain
 from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.page import figures_of, write_page
-from recsim_mnar.report.study_page import COLUMNS, of_study, study_lines
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
+from recsim_mnar.report.study_page import of_study, study_lines
 from recsim_mnar.report.template import (
     MOST_BYTES,
     anchor,
@@ -33,7 +33,7 @@ from recsim_mnar.report.template import (
     with_no_break_spaces,
     words,
 )
-from recsim_mnar.studies.result import Study
+from recsim_mnar.studies.result import COLUMNS, Study
 from toys import judgement_of_run, record
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -95,10 +95,12 @@ def test_numbers_of_a_chart_have_one_number_of_decimals():
 
 def test_what_clipping_may_hide_stands_in_the_page(tmp_path):
     details = {"verdict": "trust", "ess": 5.0, "share_supported": 1.0, "clip_part": 0.9375, "value_on_log": 0.1}
+    details |= {"target_low": 0.0139, "target_high": 0.2499}
     write_page(tmp_path / "page.html", comparison_of(RATES, 2, **details), {})
     page = (tmp_path / "page.html").read_text()
     assert "clipping may hide up to" in page
     assert page.count(">.93750</td>") == 2
+    assert page.count(".01390 to .24990") == 2
 
 
 def test_every_metric_has_a_heading_and_none_is_shown_twice():
@@ -123,7 +125,7 @@ TRUTH = {"one": 0.10, "two": 0.09, "three": 0.05}
 @pytest.mark.parametrize("n_agents", [2, 12])
 def test_the_first_chart_has_a_panel_per_protocol_a_row_per_agent_and_one_colour_per_agent(n_agents):
     result = comparison_of(RATES, n_agents)
-    chart = figures_of(result, scoreboard(result, whole=True))[0]
+    chart = figures_of(result, scoreboard(result))[0]
     assert chart.body.count('class="panel"') == 2
     for i in range(n_agents):
         colours = re.findall(rf'<div class="row (\w+)"><span class="name">agent-{i:02}<', chart.body)
@@ -149,6 +151,7 @@ def test_the_finding_of_a_comparison_is_its_headline_and_there_is_none_without_a
 
 
 RUNS = [("best", 0.0), ("indistinguishable", 0.001), ("costs", 0.02, "a"), ("costs", 0.01), ("costs", 0.01)]
+SHARES = ("best pick", "tie", "enough data")
 
 
 @pytest.fixture
@@ -182,23 +185,28 @@ def test_a_studys_charts_show_outcomes_and_costs(study):
     assert costs.body.count('class="cloud hollow"') == 1
 
 
-SHARES = ("picks the best", "tied", "picks a worse one")
-
-
 def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page(study, tmp_path):
     write_study_page(tmp_path / "page.html", study)
     cells = dict(re.findall(r'data-head="([^"]*)"><span>([^<]*?) ?<', (tmp_path / "page.html").read_text()))
-    assert [cells[head] for head in SHARES] == ["20%", "20%", "60%"]
-    (line,) = (line for line in study_lines(study) if line.startswith("A/B test"))
-    assert re.findall(r"(\d+) of 5", line) == ["4", "2"]
-    assert re.findall(r"([\d.]+)%", line) == ["0.52", "0.82"]
+    assert [cells[head] for head in SHARES] == ["20%", "20%", "4 of 5"]
+    (line,) = (line for line in study_lines(study, 200) if line.startswith("A/B test"))
+    assert re.findall(r"(\d+) of 5", line) == ["4"]
+    assert re.findall(r"([\d.]+)% \[", line) == ["20", "20", "0.82"]
+    assert max(map(len, study_lines(study))) <= 80
+
+
+def test_table_of_a_study_has_shares_and_losses_with_intervals(study):
+    shares = study.table().iloc[0]
+    heads = ("best pick", "tie", "mean loss", "mean loss there")
+    assert [shares[head].partition(" [")[0] for head in heads] == ["20%", "20%", "0.82%", "0.52%"]
+    assert all(shares[head].endswith("]") for head in heads[:3])
 
 
 def test_of_few_catalogues_a_table_counts_instead_of_stating_shares(study):
     """A share of so few has an interval that says nothing."""
     (row,) = Study({}, study.results[:4]).summary()
     cells = {head: cell(row) for head, cell in COLUMNS.items()}
-    assert [cells[head] for head in ("decides", *SHARES)] == ["3 of 4", "1 of 4", "1 of 4", "2 of 4"]
+    assert [cells[head] for head in SHARES] == ["1 of 4", "1 of 4", "3 of 4"]
 
 
 def test_as_many_agents_as_there_are_colours_differ():
@@ -323,6 +331,6 @@ def test_a_comparison_of_lists_says_what_its_numbers_are_of(tmp_path):
         assert f'aria-label="Verdicts, {heading}"' in page
     (note,) = (note for note in result.notes if note.startswith("Users see lists of 3"))
     assert "are cut at 7 (--clip)" in note
-    chart = figures_of(result, scoreboard(result, whole=True))[0]
+    chart = figures_of(result, scoreboard(result))[0]
     assert chart.body.count('class="panel"') == len({j.metric for j in result.judgements})
     assert len(set(result.headings.values())) == len(result.headings)

@@ -375,6 +375,12 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
     text = study.to_latex()
     assert text.count("\\\\") == 1 + len(study.summary())
     assert "\\toprule" in text
+    table = study.table(["clipped_ips"])
+    assert list(table.columns[len(study.factors):]) == [
+        "protocol", "best pick", "tie", "mean loss", "Kendall's tau", "enough data", "mean loss there",
+    ]  # fmt: skip
+    assert all(head in str(study) for head in table.columns)
+    assert len(table) == len({row["study"] for row in study.summary()})
     study.plot(tmp_path / "cost.svg", by="logging")
     assert (tmp_path / "cost.svg").read_bytes().startswith(b"<?xml")
     study.plot(tmp_path / "tau.svg", of="tau")

@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "study": (
         ("study", "study.toml", "--workers", "1", "--out", "{out}"),
-        ["leave-one-out", "clipped IPS", "right", "loss", r"\d of 2"],
+        ["leave-one-out", "clipped IPS", "best pick", "loss", r"\d of 2"],
     ),
     "simulate": (("simulate", "--world", *TINY, "--out", "{out}"), ["5 users", "events in"]),
     "replay": (("replay", "sim", "--policy", "random", "--out", "{out}.csv"), ["rows with random over 20 items"]),

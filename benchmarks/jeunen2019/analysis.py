@@ -32,7 +32,7 @@ def over_catalogues(
     law where nothing bounds the values.
     """
     x = np.array(list(values), float)
-    found = mean(x, least=least, largest=largest)
+    found = mean(x, least=least)
     ends = (-math.inf, math.inf) if len(x) < 2 else law_range(found["mean"], float(x.std(ddof=1)), least, largest)
     low, high = (-math.inf, math.inf) if len(x) < 2 else (found["low"], found["high"])
     return {"mean": found["mean"], "low": low, "high": high, "range_low": ends[0], "range_high": ends[1]}

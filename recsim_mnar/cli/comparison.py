@@ -408,7 +408,7 @@ def _run_to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutp
     board = scoreboard(comparison)
     if is_quiet():
         board = replace(board, notes=[])
-    json_output.answer(*board.lines(min(output.screen_width() or WIDTH, WIDTH)))
+    json_output.answer(*board.lines(output.screen_width() or WIDTH))
     json_output.say(f"Report: {folder / 'report.html'}")
     json_output.write(results_of(comparison, folder))
 
@@ -439,6 +439,7 @@ def _run_study(
         resume: True to continue an earlier run in the folder.
         save_raw: True to keep the raw results of each comparison.
     """
+    from recsim_mnar.protocols.scoreboard import WIDTH
     from recsim_mnar.report.study_page import study_lines, write_study
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study
@@ -452,7 +453,7 @@ def _run_study(
         report("write the report")
         write_study(out, result, record.seconds())
         record.write(out / RUN)
-    json_output.answer(*study_lines(result))
+    json_output.answer(*study_lines(result, output.screen_width() or WIDTH))
     json_output.say(f"Report: {out / 'report.html'}")
     json_output.write(
         {

@@ -237,11 +237,13 @@ class Reporter:
         self.begins(0, "")
 
     def __call__(self, stage: str) -> None:
-        """Begin a stage, and show its name."""
+        """Begin a stage, and show its name; counted work that is not done yet goes on in it."""
         self._stage = printable(stage)
-        self._total = 0
+        if self._done >= self._total:
+            self.begins(0, "")
         if self._bar is not None:
-            self._bar.update(self._task, description=_escaped(self._stage), total=None, completed=0)
+            done = self._done if self._total else 0
+            self._bar.update(self._task, description=_escaped(self._stage), total=self._total or None, completed=done)
         elif not self._quiet:
             print(self._stage, file=sys.stderr, flush=True)
 
@@ -320,8 +322,11 @@ def _bar() -> Iterator[Reporter]:
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+    from rich.table import Column
 
-    columns: list[Any] = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=20)]
+    # A long description goes on in another line; by default rich would cut it.
+    description = TextColumn("{task.description}", table_column=Column())
+    columns: list[Any] = [SpinnerColumn(), description, BarColumn(bar_width=20)]
     with Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True) as bar:
         yield Reporter(bar, bar.add_task("", total=None))
 

@@ -352,6 +352,163 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
     return value, value - less, value + more
 
 
+def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Compute the mean over independent users of a number in [0, 1], such as a hit rate, with an interval.
+
+    It is the Clopper-Pearson interval of an effective number of trials, n = v (1 - v) / se^2 (Korn & Graubard 1998,
+    "Confidence intervals for proportions with small expected number of positive counts estimated from survey data"),
+    where se^2 is estimated between users, so that a user's folds may be dependent. The number is corrected for few
+    users by Student's quantile. If all users have the same value, se cannot be estimated, and each user counts as one
+    trial.
+
+    Args:
+        values: (U,) one number in [0, 1] per user.
+        level: nominal coverage.
+
+    Returns:
+        Value, low and high end; NaN, 0 and 1 without any user.
+    """
+    from scipy.special import betaincinv, ndtri, stdtrit
+
+    y = np.asarray(values, dtype=np.float64)
+    n_users = len(y)
+    if n_users == 0:
+        return math.nan, 0.0, 1.0
+    value = float(y.mean())
+    tail = (1.0 - level) / 2.0
+    trials = float(n_users)
+    if n_users > 1 and 0.0 < value < 1.0:
+        variance = float(y.var(ddof=1)) / n_users
+        if variance > 1e-24:  # a smaller one is rounding error
+            trials = value * (1.0 - value) / variance
+            trials *= float(ndtri(1.0 - tail) / stdtrit(n_users - 1, 1.0 - tail)) ** 2  # correction for few users
+    hits = value * trials
+    low = 0.0
+    high = 1.0
+    if hits > 0.0:
+        low = float(betaincinv(hits, trials - hits + 1.0, tail))
+    if hits < trials:
+        high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - tail))
+    return value, low, high
+
+
+def student_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Compute the mean of independent numbers (n,) of any sign, and Student's t interval of the mean.
+
+    Returns:
+        Value, low and high end; the ends are infinite for a single number.
+    """
+    from scipy.special import stdtrit
+
+    x = np.asarray(values, np.float64)
+    mean = float(x.mean())
+    n = len(x)
+    if n < 2:
+        return mean, -math.inf, math.inf
+    half = float(stdtrit(n - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(n)
+    return mean, mean - half, mean + half
+
+
+def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Return the mean of independent non-negative numbers, such as costs over catalogues, with a skewed interval.
+
+    The ends are gamma limits (:func:`positive_limits`), with Student's quantile for
+    few values. As in exact limits of a Poisson mean, one more event is assumed for the upper end and one less for the
+    lower end. The size of an event is variance over mean, as if the numbers were sums of a Poisson number of events of
+    equal size; it is 1 where all numbers are 0. Nearly equal numbers have small events, and nearly Student's interval.
+
+    Args:
+        values: (n,) non-negative numbers.
+        level: nominal coverage.
+
+    Returns:
+        mean, low, high: the interval is [0, inf) for fewer than two values.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    if n == 0:
+        return math.nan, 0.0, math.inf
+    value = float(x.mean())
+    if n == 1:
+        return value, 0.0, math.inf
+    variance = float(x.var()) / n * small_sample_factor(n, level)
+    if value > 0.0:
+        event_size = float(x.var(ddof=1)) / value
+    else:
+        event_size = 1.0
+    # The event that is missing at the lower end is no larger than the mean itself.
+    spread = Spread(variance, 0.0, event_size / n, min(event_size, value) / n)
+    return value, *positive_limits(value, spread, level)
+
+
+def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
+    """Return the mean of independent bounded numbers, with an interval within the bounds.
+
+    Numbers are mapped to [0, 1], as :func:`user_mean_interval` requires.
+
+    Args:
+        values: (n,) numbers; those that rounding puts outside the range count as its ends.
+        level: nominal coverage.
+        least: least possible value.
+        largest: largest possible value.
+
+    Returns:
+        mean, low, high.
+    """
+    width = largest - least
+    y = np.clip((np.asarray(values, dtype=np.float64) - least) / width, 0.0, 1.0)
+    value, low, high = user_mean_interval(y, level)
+    return least + width * value, least + width * low, least + width * high
+
+
+def bounded_mean_limits(values: ArrayLike, least: float, largest: float, level: float) -> tuple[float, float]:
+    """Compute limits of a mean of independent bounded numbers, whatever their distribution (Gaffke 2005).
+
+    The values and one unseen value get random weights, the lengths into which uniform points cut [0, 1]. The lower
+    limit is a quantile of the weighted sum in which the unseen value is ``least``, the upper one of that in which it is
+    ``largest``. Both grow with every value. Where all values are at the bounds they are the exact limits of Clopper &
+    Pearson; for others the coverage is a conjecture that no distribution is known to violate.
+
+    Args:
+        values: (n,) numbers.
+        least: least possible value.
+        largest: largest possible value.
+        level: nominal coverage.
+
+    Returns:
+        Lower and upper limit, within [least, largest].
+    """
+    x = np.clip(np.asarray(values, np.float64), least, largest)
+    tail = (1.0 - level) / 2.0
+    return _weighted_quantile(np.append(x, least), tail), _weighted_quantile(np.append(x, largest), 1.0 - tail)
+
+
+def _weighted_quantile(values: Floats, share: float) -> float:
+    """Return the quantile of a sum of values (n,) with the weights of :func:`bounded_mean_limits`."""
+    from scipy.optimize import brentq
+
+    low = float(values.min())
+    high = float(values.max())
+    if low == high:
+        return low
+    return float(brentq(lambda point: _share_below_zero(values - point) - share, low, high, xtol=1e-9 * (high - low)))
+
+
+def _share_below_zero(factors: Floats) -> float:
+    """Return the probability that a sum of independent standard exponential numbers times factors (n,) is negative.
+
+    It is the integral of Gil-Pelaez (1951) over the logarithm of the frequency. The integrand is analytic and vanishes
+    at both ends, so that a sum over equal steps is exact to nine digits. Its oscillations need shorter steps for more
+    numbers.
+    """
+    sizes = np.abs(factors[factors != 0.0])
+    distinct, counts = np.unique(factors, return_counts=True)
+    step = 0.5 / math.sqrt(len(factors))
+    frequency = np.exp(np.arange(-25.0 - math.log(sizes.max()), 25.0 - math.log(sizes.min()), step))
+    characteristic = np.exp(-np.log(1.0 - 1j * np.outer(frequency, distinct)) @ counts)
+    return 0.5 - step / math.pi * float(characteristic.imag.sum())
+
+
 # --------------------------------------------------------------------------------------------- from one number per user
 
 _POOL_LEAST = 2000

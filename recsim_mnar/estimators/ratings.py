@@ -295,7 +295,7 @@ def _verdict(
         relative_reach = math.inf
         if value != 0.0:
             relative_reach = max(high - value, value - low) / abs(value)
-        message = f"the interval reaches {100.0 * relative_reach:.3g} % of the value to either side"
+        message = f"the farther end of the interval is {100.0 * relative_reach:.3g} % of the value away from it"
         findings.append(Finding("wide_interval", scaled(relative_reach, 0.4, 1.0), relative_reach, message, advice))
     weight_ratio = float(w.max() / w.min())
     # 1e-9 allows for rounding.

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import USELESS
-from recsim_mnar.estimators.intervals import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval, student_mean_interval
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Floats, Ints
@@ -23,7 +23,7 @@ from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.records import Record, student_mean_interval
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import carrying, run_in_order
@@ -331,7 +331,7 @@ def _width_finding(width: float, scale: float, what: str, limits: tuple[float, f
         action: advice.
     """
     ratio = width / 2.0 / scale if scale > 0.0 else math.inf
-    message = f"the interval reaches {100.0 * ratio:.3g} % of the {what} to either side"
+    message = f"half the interval is {100.0 * ratio:.3g} % of the {what}"
     return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
 
 

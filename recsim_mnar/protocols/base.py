@@ -118,7 +118,8 @@ class Trial:
 
     Attributes:
         world: world with known truth; protocols that show items to users may use it, those that read logs should not.
-        learners: learners to judge, by name.
+        learners: learners to judge, by name. A protocol that fits one starts the users of that log with
+            :meth:`recsim_mnar.policies.base.Policy.reset_training_users`.
         settings: sizes and options of this world's comparison; a :class:`recsim_mnar.worlds.params.Params`.
         seed: seed of the whole comparison; a protocol draws from :meth:`seed_of`.
         executor: executor over which work is spread; no number depends on it.

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.intervals import ratio_interval
+from recsim_mnar.estimators.intervals import ratio_interval, user_mean_interval
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_starts
@@ -22,7 +22,7 @@ from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.ranks import checked_scores, scores_after, views_of
-from recsim_mnar.protocols.records import Record, user_mean_interval
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import run_in_order
 

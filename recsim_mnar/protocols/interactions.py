@@ -14,6 +14,7 @@ import numpy as np
 
 from recsim_mnar.datasets.interactions import Interactions, events_in_words
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.kernels.checks import level_of, number_in, of_type, one_of, table_by_name, whole_number
 from recsim_mnar.log.columns import Floats, Ints
@@ -26,7 +27,7 @@ from recsim_mnar.protocols.comparison import chosen_protocols as protocols_of
 from recsim_mnar.protocols.holdout import HoldOut, split_log
 from recsim_mnar.protocols.leave_one_out import CANDIDATES
 from recsim_mnar.protocols.ranks import NONE, top_items
-from recsim_mnar.protocols.records import Record, Target, listed, user_mean_interval, with_half_widths
+from recsim_mnar.protocols.records import Record, Target, listed, with_half_widths
 from recsim_mnar.rng import check_seed
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.worlds.params import Params

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.kernels.checks import level_of, list_of, one_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
@@ -23,7 +24,7 @@ from recsim_mnar.policies.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.ranks import TIES, ranks_of
-from recsim_mnar.protocols.records import Record, user_mean_interval
+from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import simulate

@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from recsim_mnar.errors import printable
+from recsim_mnar.protocols.base import BUILT_IN
 from recsim_mnar.protocols.records import Judgement, Record, has_interval, listed
 
 WIDTH = 80
 """Width, in characters, of a terminal that a scoreboard fits into."""
 CATALOGUES = 24
 """Number of catalogues of the study that a single comparison recommends."""
-MOST_ESTIMATES = 3
-"""Largest number of columns of estimates, next to the truth's."""
 MOST_LINES = 5
 """Largest number of rankings with a line for each; of more rankings, those with the same pick share a line."""
 PICKED, UNUSABLE = "*", "?"
@@ -143,7 +142,7 @@ class Scoreboard:
 
     Attributes:
         title: subject of the comparison.
-        columns: columns of estimates, at most :data:`MOST_ESTIMATES` unless all were requested, and the truth's.
+        columns: columns of estimates in the order of the comparison, and the truth's.
         agents: names of the agents, the one with the best true value first and references last.
         choices: one choice per protocol, or per group of protocols that agree.
         notes: sentences that follow.
@@ -186,6 +185,7 @@ class Scoreboard:
     def lines(self, width: int = WIDTH) -> list[str]:
         """Format the scoreboard as lines for a terminal of this width; rows of the table are never wrapped."""
         table = _table_lines(self, width)
+        width = min(width, WIDTH)  # of sentences, which are hard to read in longer lines
         marks = textwrap.wrap("   ".join(f"{sign} {meaning}" for sign, meaning in self.marks), width)
         choices = _choice_lines(self.choices, width)
         notes = [line for note in self.notes for line in textwrap.wrap(note, width, break_on_hyphens=False)]
@@ -206,9 +206,9 @@ def decimal(value: float, decimals: int) -> str:
     return text
 
 
-def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
-    """Make the scoreboard of a comparison; with ``whole`` it has every column of the short table."""
-    columns = [_column(comparison, key) for key in shown_keys(comparison, whole=whole)]
+def scoreboard(comparison: Scored) -> Scoreboard:
+    """Make the scoreboard of a comparison."""
+    columns = [_column(comparison, key) for key in shown_keys(comparison)]
     return Scoreboard(
         title="" if comparison.setting is None else str(comparison.setting),
         columns=columns,
@@ -218,24 +218,11 @@ def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
     )
 
 
-def shown_keys(comparison: Scored, *, whole: bool = False) -> list[Key]:
-    """Choose the columns of a scoreboard, by (protocol, metric), in the order of the comparison, the truth last.
-
-    If there is no room for all, the first column of every protocol is preferred to further ones.
-
-    Args:
-        comparison: the comparison.
-        whole: True for all columns.
-    """
+def shown_keys(comparison: Scored) -> list[Key]:
+    """Return the columns of a scoreboard, by (protocol, metric), in the order of the comparison, the truth last."""
     keys = comparison.columns or list(dict.fromkeys((r.protocol, r.metric) for r in comparison.records))
     truth = [key for key in keys if key[0] == "truth"][:1]
-    estimates = [key for key in keys if key[0] != "truth"]
-    # The first key of each protocol: in reversed order, a later key of the same protocol replaces an earlier one.
-    first = list({key[0]: key for key in reversed(estimates)}.values())[::-1]
-    chosen = [*first, *(key for key in estimates if key not in first)]
-    if not whole:
-        chosen = chosen[:MOST_ESTIMATES]
-    return [*(key for key in estimates if key in chosen), *truth]
+    return [*(key for key in keys if key[0] != "truth"), *truth]
 
 
 def agents_of(comparison: Scored, columns: Sequence[Column]) -> list[str]:
@@ -285,7 +272,7 @@ def choices_of(judgements: Sequence[Judgement]) -> list[Choice]:
     for number, j in enumerate(judgements):
         shared_by: tuple[str, ...] = (str(number),)
         if len(judgements) > MOST_LINES:
-            shared_by = (j.target, j.outcome, *j.picks)
+            shared_by = (j.target, j.outcome, *j.picks, str(j.pick_unusable))
         groups.setdefault(shared_by, []).append(j)
     return [_choice(group, judgements, several_targets=len(targets) > 1) for group in groups.values()]
 
@@ -308,7 +295,7 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
     picks = " or ".join(first.picks)
     if first.ranks_nothing:
         picks = "all alike"
-    elif any(j.pick_unusable for j in group):
+    elif first.pick_unusable:
         picks = f"{picks}{UNUSABLE}"
     return Choice(names, picks, first.result, first.outcome, several=len(group) > 1)
 
@@ -330,16 +317,23 @@ def brief(name: str) -> str:
 
 
 def _table_lines(board: Scoreboard, width: int) -> list[str]:
-    """Format the table; columns that do not fit are left out, the last estimate first and the truth last."""
+    """Format the table; estimates that do not fit are left out, and named below.
+
+    Protocols of the user's own stay longest, then the first column of every other protocol.
+    """
     columns = list(board.columns)
-    while True:
+    estimates = [column for column in columns if not column.is_truth]
+    first = {column.key[0]: column.key for column in reversed(estimates)}
+    estimates.sort(key=lambda c: (c.key[0].partition("+")[0] in BUILT_IN, c.key != first[c.key[0]]))
+    rows = _rows(board, columns)
+    while len(columns) > 1 and estimates and max(map(len, rows), default=0) > width:
+        columns.remove(estimates.pop())
         rows = _rows(board, columns)
-        if len(columns) <= 1 or max(map(len, rows), default=0) <= width:
-            return rows
-        last_estimate = -1
-        if columns[-1].is_truth:
-            last_estimate = -2
-        columns.pop(last_estimate)
+    left_out = [printable(column.heading) for column in board.columns if column not in columns]
+    if left_out:
+        text = f"Too wide for this screen: {', '.join(left_out)}. The report and frame() have them."
+        rows += textwrap.wrap(text, min(width, WIDTH), break_on_hyphens=False)
+    return rows
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -131,7 +131,7 @@ def _wide_interval(half_width: float, scale: float) -> Finding:
     ratio = math.inf
     if scale > 0.0:
         ratio = half_width / scale
-    message = f"the interval reaches {100 * ratio:.3g} % of the purchase rate to either side"
+    message = f"half the interval is {100 * ratio:.3g} % of the purchase rate"
     return Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, _MORE_USERS)
 
 

@@ -259,7 +259,7 @@ def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> Non
         run_config: settings for the foot of the page; JSON types.
     """
     clip = comparison.details.get("clip")
-    board = scoreboard(comparison, whole=True)
+    board = scoreboard(comparison)
     rows_of_weights = comparison.details.get("weights", [])
     popularity = comparison.details.get("popularity", [])
     weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +16,8 @@ from recsim_mnar.report.template import Finding, downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.design import Levels
-from recsim_mnar.studies.paired import LEAST, Mean, Share
-from recsim_mnar.studies.result import Always, Row, Study, percent, title_with_users
+from recsim_mnar.studies.paired import LEAST
+from recsim_mnar.studies.result import COLUMNS, Always, Row, Study, full_title, percent
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """Colour class by outcome of a protocol's pick."""
@@ -49,8 +49,6 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
 def _write_page(path: Path, study: Study) -> None:
     """Write the page of a study."""
     summary = study.summary()
-    several = len({row["catalogues"] for row in summary}) > 1
-    heads = [head for head in COLUMNS if several or head != "catalogues"]
     places, levels = _cell_columns(study, [(row["study"], row["levels"]) for row in summary])
     write_from(
         "study.html",
@@ -59,8 +57,8 @@ def _write_page(path: Path, study: Study) -> None:
         of_study(study),
         figures_of(study),
         downloads=downloads_of("judgements", study.judgements()),
-        heads=[*places, *heads],
-        rows=[[*first, *(COLUMNS[head](row) for head in heads)] for first, row in zip(levels, summary, strict=True)],
+        heads=[*places, *COLUMNS],
+        rows=[[*first, *(text(row) for text in COLUMNS.values())] for first, row in zip(levels, summary, strict=True)],
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in summary), default=0),
         agents=agents_table(study),
@@ -126,97 +124,24 @@ def _cell_columns(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[li
     return ["setup", *study.factors], [[setup, *row] for setup, row in zip(setups, texts, strict=True)]
 
 
-COLUMNS: dict[str, Callable[[Row], str]] = {
-    "protocol": title_with_users,
-    "catalogues": lambda row: str(row["catalogues"]),
-    "decides": lambda row: _format_share(row, row["decides"]),
-    "picks the best": lambda row: _format_share(row, row["best"]),
-    "tied": lambda row: _format_share(row, row["indistinguishable"]),
-    "picks a worse one": lambda row: _format_share(row, row["costs"]),
-    "mean loss where it decides": lambda row: _format_loss(row["cost_decided"]),
-    "mean loss deciding always": lambda row: _format_loss(row["cost_share"]),
-    "Kendall's tau": lambda row: _format_mean(row["kendall_tau"]),
-}
-"""Heads of the summary's table, each with a function from a row of the summary to the cell's text."""
-
-
-def _format_loss(estimate: Mean) -> str:
-    """Format a mean loss in per cent with its interval; "-" if the loss is unknown."""
-    if estimate["mean"] is None:
-        return "-"
-    return percent(estimate)
-
-
-def _format_share(row: Row, share: Share) -> str:
-    """Format a share of catalogues with its interval; with too few of them for an interval, as a count."""
-    if row["catalogues"] < LEAST:
-        return _format_count(row, share)
-    return f"{share['share']:.0%} [{share['low']:.0%}, {share['high']:.0%}]"
-
-
-def _format_count(row: Row, *shares: Share) -> str:
-    """Format the sum of some shares as a count, such as ``3 of 24``."""
-    return f"{sum(share['count'] for share in shares)} of {row['catalogues']}"
-
-
-def _format_mean(estimate: Mean) -> str:
-    """Format an estimated mean with two decimals, followed by its interval if it has one; "-" if it is unknown."""
-    if estimate["mean"] is None:
-        return "-"
-    text = f"{estimate['mean']:.2f}"
-    if estimate["low"] is not None:
-        text += f" [{estimate['low']:.2f}, {estimate['high']:.2f}]"
-    return text
-
-
-class Line(NamedTuple):
-    """A line of the terminal's table.
-
-    Attributes:
-        protocol: title of the protocol.
-        decides: number of catalogues in which the protocol decides.
-        loss_there: mean loss in these catalogues.
-        right: number of catalogues in which its pick is the best or tied, if it decides always.
-        loss: mean loss if it decides always.
-    """
-
-    protocol: str
-    decides: str
-    loss_there: str
-    right: str
-    loss: str
-
-
-TERMINAL = Line("protocol", "decides", "loss there", "right*", "loss*")
-"""Heads of the terminal's table."""
-
-
-def _terminal_line(row: Row) -> Line:
-    """Format a row of the summary as a line of the terminal's table."""
-    right = _format_count(row, row["best"], row["indistinguishable"])
-    return Line(
-        protocol=_full_title(row),
-        decides=_format_count(row, row["decides"]),
-        loss_there=_format_loss(row["cost_decided"]),
-        right=right,
-        loss=_format_loss(row["cost_share"]),
-    )
-
-
-def study_lines(study: Study) -> list[str]:
-    """Format the summary for a terminal of 80 columns: one row per setup, level of every factor, and protocol."""
+def study_lines(study: Study, width: int = WIDTH) -> list[str]:
+    """Format the summary for a terminal of this width: one row per setup, level of every factor, and protocol."""
     summary = study.summary()
     if not summary:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
     always = _always_once(study.always())
-    table = [TERMINAL, *map(_terminal_line, summary)]
-    table += [Line(f"always {row['agent']}", "-", "-", "-", _format_loss(row["cost"])) for row in always]
+    heads = ["protocol", "best pick", "tie", "mean loss", "Kendall's tau", "enough data"]
+    table = [
+        [*heads[:4], "tau", heads[5]],
+        *([full_title(row), *(COLUMNS[head](row) for head in heads[1:])] for row in summary),
+    ]
+    table += [[f"always {row['agent']}", "-", "-", percent(row["cost"]), "-", "-"] for row in always]
     places, levels = _cell_columns(study, [(row["study"], row["levels"]) for row in (*summary, *always)])
-    for column in TERMINAL._fields:
+    for place in (4, 2, 1, 3):  # the loss keeps its intervals longest
         # Leave out the intervals of one column after another until the table fits; the report has all of them.
-        if max(map(len, aligned(table))) > WIDTH:
-            # An interval begins with " [".
-            table = [line._replace(**{column: getattr(line, column).partition(" [")[0]}) for line in table]
+        if max(map(len, aligned(table))) > width:
+            for row_of_texts in table:
+                row_of_texts[place] = row_of_texts[place].partition(" [")[0]
     head, *texts = aligned(table)
     by_cell: dict[str, list[str]] = {}
     for values, line in zip(levels, texts, strict=True):
@@ -233,13 +158,12 @@ def study_lines(study: Study) -> list[str]:
     if "setup" not in places:
         title = _setup_in_words(study, summary[0]["study"], summary[0]["levels"])
     n = max(row["catalogues"] for row in summary)
-    loss = "Loss: mean share of the best true value."
+    notes = ["Loss: mean share of the best true value. tau: Kendall's, with the true ranking."]
     if any("[" in line for line in lines):
-        loss += f" [ ] 95 % intervals, from {LEAST} catalogues on."
-    notes = [
-        loss,
-        "A protocol decides where its data suffice, and is right if it picks the best or",
-        "a tie. * if it decides in all catalogues",
+        notes.append("[ ]: 95 % intervals over catalogues.")
+    notes += [
+        "Enough data: catalogues in which a protocol has enough on its pick and on every",
+        "agent that may be better; in the others its pick counts too, and is a guess.",
     ]
     return [printable(line) for line in (f"{title}: {n:,} catalogues", "", *lines, "", *notes)]
 
@@ -345,23 +269,17 @@ def figures_of(study: Study) -> list[Chart]:
         notes = {}
         for row in rows:
             best, tie, worse = KINDS
-            parts[_full_title(row)] = {
+            parts[full_title(row)] = {
                 best: row["best"]["share"],
                 tie: row["indistinguishable"]["share"],
                 worse: row["costs"]["share"],
             }
-            notes[_full_title(row)] = f"best or tied: {_terminal_line(row).right}"
+            right = row["best"]["count"] + row["indistinguishable"]["count"]
+            notes[full_title(row)] = f"best or tied: {right} of {row['catalogues']}"
         title = f"{prefix}How often each protocol is right"
         caption = "Share of catalogues in which the pick is the best agent, a tie with it, or a worse one."
         charts.append(Chart(title, shares(parts, KINDS, notes), caption))
     return charts
-
-
-def _full_title(row: Row) -> str:
-    """Return the title of a protocol, after its target if there are several."""
-    if row["one_target"]:
-        return row["title"]
-    return f"{row['target']}, {row['title']}"
 
 
 def costs_chart(study: Study, summary: list[Row]) -> str:
@@ -388,5 +306,5 @@ def costs_chart(study: Study, summary: list[Row]) -> str:
         note = ""
         if users is not None:
             note = f"{users:,} users per arm"
-        rows.append(Dot(_full_title(row), cost["mean"], low, high, cloud=cloud, note=note))
+        rows.append(Dot(full_title(row), cost["mean"], low, high, cloud=cloud, note=note))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

@@ -9,7 +9,7 @@ import collections
 import itertools
 import json
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -28,7 +28,7 @@ from recsim_mnar.protocols.records import (
 )
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.studies.design import Levels, Result, WallTimes
-from recsim_mnar.studies.paired import BOUNDS, Mean, Share, mean, paired_table, share, steps_from_first
+from recsim_mnar.studies.paired import BOUNDS, LEAST, Mean, Share, mean, paired_table, share, steps_from_first
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -215,8 +215,9 @@ class Study:
         truth) or ``costs``: exactly one of the three.
 
         Args:
-            level: nominal coverage of the intervals over catalogues: Wilson's for shares, and intervals within the
-                possible range for means, which have none for fewer than :data:`LEAST` catalogues.
+            level: nominal coverage of the intervals over catalogues: Wilson's for shares. Those of mean costs hold for
+                any distribution up to the largest cost of an agent in a catalogue. Means have none for fewer than
+                :data:`LEAST` catalogues.
         """
         groups: dict[tuple[str, str, str, str], list[Judged]] = {}
         targets: dict[str, set[str]] = {}
@@ -224,9 +225,10 @@ class Study:
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
             targets.setdefault(j["study"], set()).add(j["target"])
         users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
+        costs = self._costs_of_agents()
         return [
-            _summarise(judged, level, users, one_target=len(targets[study]) == 1)
-            for (study, *_), judged in groups.items()
+            _summarise(judged, level, users, _largest_cost(costs[study, target]), one_target=len(targets[study]) == 1)
+            for (study, _, _, target), judged in groups.items()
         ]
 
     def always(self, level: float = 0.95) -> list[Always]:
@@ -240,26 +242,29 @@ class Study:
         Returns:
             One row per cell and target; none where no agent has a known cost everywhere.
         """
-        frame = self.frame()
-        frame = frame[frame["cost"].notna()]
         rows: list[Always] = []
-        # One judgement per cell and target: an agent's cost is the same for all rankings with that target.
-        for j in {(j["study"], j["target"]): j for j in self.judgements()}.values():
-            cell = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
-            for name in (*self.factors, "world"):
-                if len(cell):
-                    # A judgement's levels lack the world unless it is a factor: the first row's is taken.
-                    level_of_cell = j["levels"].get(name, cell[name].iloc[0])
-                    cell = cell[cell[name] == level_of_cell]
-            costs = cell.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
-            if costs.empty:
-                continue
-            agent = costs.mean().idxmin()
-            cost = mean(costs[agent], level, least=0.0, largest=_largest_cost(j))
-            rows.append(
-                {"study": j["study"], "levels": j["levels"], "target": j["target"], "agent": agent, "cost": cost}
-            )
+        for (study, target), costs in self._costs_of_agents().items():
+            results = [r for r in self.results if r["cell"] == study]
+            means = {agent: sum(of_agent) for agent, of_agent in costs.items() if len(of_agent) == len(results)}
+            if means:
+                agent = min(means, key=lambda name: means[name])
+                cost = mean(costs[agent], level, least=0.0, largest=_largest_cost(costs))
+                rows.append(
+                    {"study": study, "levels": results[0]["levels"], "target": target, "agent": agent, "cost": cost}
+                )
         return rows
+
+    def _costs_of_agents(self) -> dict[tuple[str, str], dict[str, list[float]]]:
+        """Return, by cell and target, the cost of each agent in each catalogue in which it is known."""
+        costs: dict[tuple[str, str], dict[str, list[float]]] = {}
+        for r in self.results:
+            # An agent's cost is the same for all rankings with one target.
+            for target, j in {j["target"]: j for j in r["judgements"]}.items():
+                of_cell = costs.setdefault((r["cell"], target), {})
+                for row in tidy_rows(r["records"], [j]):
+                    if row["cost"] is not None:
+                        of_cell.setdefault(str(row["agent"]), []).append(cast("float", row["cost"]))
+        return costs
 
     def risk_coverage(self, protocol: str, by: str | Sequence[str] | None = None) -> pd.DataFrame:
         """Compute the risk-coverage curve of a protocol that abstains above a severity of its findings.
@@ -375,9 +380,9 @@ class Study:
         judged = [j for j in self.judgements() if is_named(j, protocols)]
         if not judged:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
-        limits: dict[str, float | None] = {"least": -1.0, "largest": 1.0}
+        limits = {"least": -1.0, "largest": 1.0}
         if of == "cost":
-            limits = {"least": 0.0, "largest": _largest_cost(judged[0])}
+            limits = {"least": 0.0, "largest": _largest_cost(*self._costs_of_agents().values())}
         rows = []
         for group, outcomes in self._table_of_values(judged, of).groupby(names, sort=False, dropna=False):
             values = outcomes.groupby("catalogue", sort=False)["value"].mean()
@@ -466,35 +471,34 @@ class Study:
         frame.insert(0, "protocol", title)
         return frame
 
-    def to_latex(self, protocols: Sequence[str] | None = None) -> str:
-        """Format the summary as a LaTeX table (booktabs), one row per ranking.
+    def table(self, protocols: Sequence[str] | None = None) -> pd.DataFrame:
+        """Return the summary as texts, with 95 % intervals over catalogues: one row per cell and protocol.
 
         Args:
             protocols: names, metrics or titles of protocols; None for all.
+
+        Returns:
+            The factors, and the columns of :data:`COLUMNS`.
         """
         import pandas as pd
 
         rows = []
         for row in self.summary():
-            if not is_named(row, protocols):
-                continue
-            n = row["catalogues"]
-            decided = row["decides"]["count"]
-            right_if_decided = "--"
-            if row["right_if_decided"] is not None:
-                right_if_decided = f"{row['right_if_decided']['count']} of {decided}"
-            right = row["best"]["count"] + row["indistinguishable"]["count"]
-            cells = {
-                **{name: row["levels"].get(name, "") for name in self.factors},
-                "protocol": row["title"],
-                "decides": f"{decided} of {n}",
-                "right where it decides": right_if_decided,
-                "loss there (%)": _format_cost(row["cost_decided"]),
-                "right if it always decides": f"{right} of {n}",
-                "loss then (%)": _format_cost(row["cost_share"]),
-            }
-            rows.append(cells)
-        table: str = pd.DataFrame(rows, dtype=str).to_latex(index=False, escape=True)
+            if is_named(row, protocols):
+                levels = {name: row["levels"].get(name, "") for name in self.factors}
+                rows.append({**levels, **{head: text(row) for head, text in COLUMNS.items()}})
+        return pd.DataFrame(rows, columns=[*self.factors, *COLUMNS], dtype=str)
+
+    def __str__(self) -> str:
+        return str(self.table().to_string(index=False))
+
+    def to_latex(self, protocols: Sequence[str] | None = None) -> str:
+        """Format :meth:`table` for LaTeX (booktabs).
+
+        Args:
+            protocols: names, metrics or titles of protocols; None for all.
+        """
+        table: str = self.table(protocols).to_latex(index=False, escape=True)
         # pandas escapes all special characters but this one, which text fonts print as another.
         return table.replace("<", "$<$")
 
@@ -529,20 +533,21 @@ def _cell_columns(result: Result) -> Levels:
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
 
 
-def _largest_cost(judgement: Judged) -> float | None:
-    """Return the largest possible cost: 1, all of the best value, where values are gains; None for no bound."""
-    if judgement.get("larger", True) and judgement["best_truth"] > 0:
-        return 1.0
-    return None
+def _largest_cost(*costs: Mapping[str, Sequence[float]]) -> float:
+    """Return the largest cost of an agent in a catalogue, which no pick can exceed, among those of some cells."""
+    return max((cost for of_cell in costs for of_agent in of_cell.values() for cost in of_agent), default=0.0)
 
 
-def _summarise(rows: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
+def _summarise(
+    rows: Sequence[Judged], level: float, users: Mapping[str, int | None], largest: float, *, one_target: bool
+) -> Row:
     """Summarise the judgements on one ranking over catalogues.
 
     Args:
         rows: judgements, one per catalogue, at least one.
         level: nominal coverage of the intervals.
         users: number of users of an A/B test's arm, by label of the cell.
+        largest: largest possible cost.
         one_target: whether the cell has rankings for one target only.
     """
     first = rows[0]
@@ -553,13 +558,13 @@ def _summarise(rows: Sequence[Judged], level: float, users: Mapping[str, int | N
     users_per_arm = None
     if first["protocol"] == AB_TEST:
         users_per_arm = users.get(first["study"])
-    largest = _largest_cost(first)
 
     def outcomes(outcome: str) -> Share:
         return share([j["outcome"] == outcome for j in rows], level)
 
     def costs(judged: Sequence[Judged]) -> Mean:
-        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=largest)
+        shares = [j["cost_share"] for j in judged]
+        return mean(shares, level, least=0.0, largest=max([largest, *filter(None, shares)]))
 
     return {
         "study": first["study"],
@@ -590,8 +595,6 @@ def _describe(row: Row) -> str:
     """Describe a row of the summary: how often the picks are best, what they cost, and how often it should abstain."""
     n = row["catalogues"]
     sentence = f"{title_with_users(row)} picks the best agent in {row['best']['count']} of {n} catalogues"
-    if not row["one_target"]:
-        sentence = f"{row['target']}, {sentence}"
     for words, count in (("a tie with it", row["indistinguishable"]), ("a worse one", row["costs"])):
         if count["count"]:
             sentence += f", {words} in {count['count']}"
@@ -608,12 +611,19 @@ def _describe(row: Row) -> str:
     return sentence
 
 
+def full_title(row: Row) -> str:
+    """Return the title of a protocol, after its target if there are several."""
+    if row["one_target"]:
+        return row["title"]
+    return f"{row['target']}, {row['title']}"
+
+
 def title_with_users(row: Row) -> str:
-    """Return the title of a row of the summary; for an A/B test with the number of users per arm."""
+    """Return the full title of a row of the summary; for an A/B test with the number of users per arm."""
     users = row["users_per_arm"]
     if users is None:
-        return row["title"]
-    return f"{row['title']} ({users:,} users per arm)"
+        return full_title(row)
+    return f"{full_title(row)} ({users:,} users per arm)"
 
 
 def percent(share: Mean) -> str:
@@ -624,11 +634,38 @@ def percent(share: Mean) -> str:
     return f"{value}%"
 
 
-def _format_cost(share: Mean) -> str:
-    """Format a mean cost as :func:`percent` does, without the signs %; "--" without a mean."""
-    if share["mean"] is None:
-        return "--"
-    return percent(share).replace("%", "")
+def _format_loss(loss: Mean) -> str:
+    """Format a mean loss as :func:`percent` does; "-" without a mean."""
+    if loss["mean"] is None:
+        return "-"
+    return percent(loss)
+
+
+def _format_share(row: Row, share: Share) -> str:
+    """Format a share of catalogues with its interval; with too few of them for an interval, as a count."""
+    if row["catalogues"] < LEAST:
+        return f"{share['count']} of {row['catalogues']}"
+    return f"{share['share']:.0%} [{100 * share['low']:.0f}, {100 * share['high']:.0f}]"
+
+
+def _format_tau(tau: Mean) -> str:
+    """Format a mean rank correlation with its interval if it has one; "-" without a mean."""
+    text = "-" if tau["mean"] is None else f"{tau['mean']:.2f}"
+    if tau["low"] is None:
+        return text
+    return f"{text} [{tau['low']:.2f}, {tau['high']:.2f}]"
+
+
+COLUMNS: dict[str, Callable[[Row], str]] = {
+    "protocol": title_with_users,
+    "best pick": lambda row: _format_share(row, row["best"]),
+    "tie": lambda row: _format_share(row, row["indistinguishable"]),
+    "mean loss": lambda row: _format_loss(row["cost_share"]),
+    "Kendall's tau": lambda row: _format_tau(row["kendall_tau"]),
+    "enough data": lambda row: f"{row['decides']['count']} of {row['catalogues']}",
+    "mean loss there": lambda row: _format_loss(row["cost_decided"]),
+}
+"""Columns of a study's table, by head, each with a function from a row of the summary to the cell's text."""
 
 
 def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
 import json
 import math
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import Learner
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
@@ -206,7 +208,76 @@ def needs_what_it_uses(case: ProtocolCase) -> Reasons:
         yield f"it needs {', '.join(sorted(needs))}; {why} where users answer otherwise or another log is missing"
 
 
+@rule(RULES, "start users of the log that you fitted on with policy.reset_training_users(users, users)")
+def training_users_are_named(case: ProtocolCase) -> Reasons:
+    """Check that users of a log on which it fits a learner are not started as new ones.
+
+    A policy that recommends what similar users viewed would find each of them in the log, and count it as its own
+    neighbour.
+    """
+    protocol = case.make()
+    trial = case.trial(protocol)
+    watched = {name: _WatchedLearner(learner) for name, learner in trial.learners.items()}
+    protocol.judge(dataclasses.replace(trial, learners=watched))
+    for name, learner in watched.items():
+        # A few views may be those of another user by chance.
+        if len(learner.begun) >= _ENOUGH and learner.begun <= learner.fitted_on:
+            yield f"judge() fits {name} on a log, and starts users of that log with reset()"
+
+
 # -------------------------------------------------------------------------------------------------------------- inside
+
+
+_ENOUGH = 20
+"""Number of views from which users are known by them."""
+
+Views = set[tuple[int, int]]
+"""Views as (user, item)."""
+
+
+class _WatchedLearner(Learner):
+    """A learner that keeps the views of the logs it is fitted on, and those of users whom its policies start as new.
+
+    Args:
+        learner: the learner that fits.
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        self._learner = learner
+        self.name = learner.name
+        self.needs = learner.needs
+        self.ignores_own_views = learner.ignores_own_views
+        self.fitted_on: Views = set()
+        self.begun: Views = set()
+
+    def fit(self, log: Any, *, n_items: int, seed: int = 0) -> Any:
+        """Implement :meth:`recsim_mnar.policies.base.Learner.fit`; the policy tells this learner of new users."""
+        policy: Any = self._learner.fit(log, n_items=n_items, seed=seed)
+        organic = log.organic()
+        self.fitted_on |= set(zip(organic["user"].tolist(), organic["item"].tolist(), strict=True))
+        begun = self.begun
+        kind: Any = type(policy)
+
+        class Watched(kind):
+            """The policy's class, so that its copies are watched, too."""
+
+            def reset(self, users: Any) -> None:
+                super().reset(users)
+                self.as_new = True
+
+            def reset_training_users(self, users: Any, originals: Any) -> None:
+                super().reset_training_users(users, originals)
+                self.as_new = False
+
+            def observe(self, users: Any, items: Any) -> None:
+                super().observe(users, items)
+                if self.as_new:
+                    begun.update(zip(np.asarray(users).tolist(), np.asarray(items).tolist(), strict=True))
+                self.as_new = False
+
+        policy.__class__ = Watched
+        policy.as_new = False
+        return policy
 
 
 def _values(records: list[Record]) -> Values:

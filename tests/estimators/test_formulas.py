@@ -16,7 +16,6 @@ from recsim_mnar.estimators.ratings import popularity
 from recsim_mnar.estimators.refuters import _Rows, halves
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.protocols import records
 
 
 @pytest.mark.parametrize(("freedom", "degrees"), [(None, 4), (2.5, 2.5)])
@@ -45,11 +44,11 @@ def test_a_mean_between_0_and_1_has_clopper_and_pearsons_interval():
     hits = v * trials
     low = stats.beta.ppf(0.025, hits, trials - hits + 1)
     high = stats.beta.ppf(0.975, hits + 1, trials - hits)
-    assert records.user_mean_interval(y, 0.95)[1:] == pytest.approx((low, high), rel=1e-9)
+    assert limits.user_mean_interval(y, 0.95)[1:] == pytest.approx((low, high), rel=1e-9)
     # All alike: every user is one trial.
     end = 0.025 ** (1 / 8)
-    assert records.user_mean_interval(np.ones(8), 0.95) == pytest.approx((1.0, end, 1.0), rel=1e-9)
-    assert records.user_mean_interval(np.zeros(8), 0.95) == pytest.approx((0.0, 0.0, 1 - end), rel=1e-9)
+    assert limits.user_mean_interval(np.ones(8), 0.95) == pytest.approx((1.0, end, 1.0), rel=1e-9)
+    assert limits.user_mean_interval(np.zeros(8), 0.95) == pytest.approx((0.0, 0.0, 1 - end), rel=1e-9)
 
 
 def test_a_ratio_of_one_user_or_none_has_no_ends():

@@ -6,6 +6,7 @@ import pytest
 
 from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import registry
@@ -13,7 +14,6 @@ from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
 from recsim_mnar.protocols.leave_one_out import LeaveOneOut, fold_ranks, gains, held_out_views, leave_one_out
 from recsim_mnar.protocols.ranks import exhaustive_ranks
-from recsim_mnar.protocols.records import user_mean_interval
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world

@@ -5,12 +5,12 @@ import pytest
 from scipy import stats
 
 import toys
+from recsim_mnar.estimators.intervals import student_mean_interval
 from recsim_mnar.policies import Learner, registry
 from recsim_mnar.protocols.ab_test import online_arms
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.protocols.records import student_mean_interval
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate

@@ -111,6 +111,35 @@ def test_rankings_that_agree_share_a_line_where_there_are_many():
     assert len(scoreboard(Comparison(records, judged[:5])).choices) == 5
 
 
+def test_a_ranking_that_rests_on_too_little_data_casts_no_doubt_on_others_with_its_pick():
+    keys = [("p", f"m{i}") for i in range(6)]
+    records = [record(KEYS[3], agent, value) for agent, value in TRUTH.items()]
+    for key in keys:
+        doubt = {"verdict_level": "do_not_use"} if key == keys[2] else {}
+        records += [record(key, agent, value, **doubt) for agent, value in TRUTH.items()]
+    judged = judge(records, [Ranking(*key, key[1], CTR) for key in keys])
+    choices = scoreboard(Comparison(records, judged)).choices
+    assert [(c.label, c.picks) for c in choices] == [("m0, m1, m3, m4, m5", "item-knn"), ("m2", "item-knn?")]
+
+
+def test_columns_are_left_out_for_width_alone_and_the_users_own_stay():
+    keys = [("loocv", "hr@1"), ("holdout", "hr@10"), ("off_policy", "a"), ("off_policy", "b"), ("off_policy", "c")]
+    keys += [("mine:Metric", "m"), ("truth", "ctr")]
+    records = [record(key, agent, value) for key in keys for agent, value in TRUTH.items()]
+    board = scoreboard(Comparison(records))
+    wide = board.lines(200)
+    assert all(column.heading.split()[-1] in " ".join(wide) for column in board.columns)
+    assert sum(line.count("±") for line in wide if line.startswith("svd")) == 6
+    narrow = board.lines(60)
+    assert max(map(len, narrow)) <= 60
+    text = " ".join(narrow)
+    _, _, left_out = text.partition("Too wide")
+    assert "mine:Metric m" not in left_out
+    shown = next(line for line in narrow if line.startswith("svd")).count("±")
+    assert shown + left_out.partition(".")[0].count(",") + 1 == 6
+    assert "Too wide" not in " ".join(wide)
+
+
 RUNS = {
     "ratings": ["--set", "n_items=30", "--option", "users=100"],
     "campaigns": ["--set", "n_users=300"],
