@@ -448,7 +448,9 @@ def _run_study(
     named = [design.manifest()["cells"]]
     with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
         with crew.executor(record, named=named, in_processes=True) as pool:
-            result = run_study(design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report)
+            result = run_study(
+                design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report, warn=output.warn
+            )
         report("write the report")
         write_study(out, result, record.seconds())
         record.write(out / RUN)

@@ -415,6 +415,7 @@ class LeaveOneOut(Protocol):
         _check_choices(fit_on=fit_on, one_view=one_view, ties=ties)
         self.folds = folds
         self.fit_on = fit_on
+        self.refits = fit_on == "rest"
         self.one_view = one_view
         self.ties = ties
         self.logging = str(logging)
