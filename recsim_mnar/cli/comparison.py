@@ -196,7 +196,7 @@ class Arguments:
 
 
 GROUPS = {
-    "What is compared": "world preset set agents references protocols option seed",
+    "What is compared": "world preset set agents references protocols option logging clip tie seed",
     "Over many catalogues": "catalogues first-seed resume",
     "Your own file in place of a world": "interactions user-column item-column time-column",
     "Output": "workers out json quiet help",
@@ -218,9 +218,9 @@ GROUPS = {
     multiple=True,
     metavar="NAME=VALUE",
 )
-@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER, hidden=True)
-@option("--logging", "As --option logging=AGENT: the logging policy.", hidden=True)
-@option("--clip", "As --option clip=M: the largest weight of clipped IPS.", hidden=True)
+@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER)
+@option("--logging", "As --option logging=AGENT: the logging policy.")
+@option("--clip", "As --option clip=M: the largest weight of clipped IPS.")
 @seed_option("Seed of everything but the catalogue.")
 @option("--catalogues", "Run a study on this many catalogues, each with different users.", WHOLE)
 @option("--first-seed", "Catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE)
