@@ -1,4 +1,9 @@
-"""Leave-one-out: hide one view of every user, fit on the rest or on a log of other users, and rank the hidden item."""
+"""Leave-one-out: hide one view of every user, fit on the rest or on a log of other users, and rank the hidden item.
+
+With hidden item i(u, f) of user u in fold f, HR@k is the mean over users of the mean over folds of [rank of i(u, f) <=
+k]; for k = 1, how often the hidden item has the largest score (Jeunen, Rohde & Vasile 2019, section 2). Agents are
+fitted on what remains of the judged users, as that text has it; its notebook, and so Figure 1, fits once on others.
+"""
 
 from __future__ import annotations
 
@@ -55,11 +60,8 @@ def leave_one_out(
 ) -> list[Record]:
     """Cross-validate agents by leaving one view out: HR@k, MRR@k and NDCG@k of the held-out items.
 
-    With held-out item i(u, f) of user u in fold f, HR@k is the mean over users of the mean over folds of [rank of
-    i(u, f) <= k]; for k = 1 that is how often the hidden item has the largest score (Jeunen, Rohde & Vasile 2019,
-    section 2). One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a
-    DCG of 1. Users count equally. Agents are fitted on what remains of the judged users, as that text has it; its
-    notebook fits once on other users, so Figure 1 is ``train=LOG, one_view="miss", ties="lowest"``.
+    One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a DCG of 1.
+    Users count equally. Figure 1 of Jeunen, Rohde & Vasile 2019 is ``train=LOG, one_view="miss", ties="lowest"``.
 
     Args:
         log: log of the judged users; bandit rows remain in the training data, for learners that read them.
