@@ -446,15 +446,24 @@ def _run_study(
     record = RunRecord(command)
     # A worker compares a whole catalogue, and makes the agents from their names.
     named = [design.manifest()["cells"]]
+    remarks: list[str] = []
+
+    def warn(remark: str) -> None:
+        """Print a remark before the work begins, and keep it for the end, where a long study's reader sees it."""
+        output.warn(remark)
+        remarks.append(remark)
+
     with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
         with crew.executor(record, named=named, in_processes=True) as pool:
             result = run_study(
-                design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report, warn=output.warn
+                design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report, warn=warn
             )
         report("write the report")
         write_study(out, result, record.seconds())
         record.write(out / RUN)
     json_output.answer(*study_lines(result))
+    for remark in remarks:
+        json_output.sentence(remark, remark=True)
     json_output.say(f"Report: {out / 'report.html'}")
     json_output.write(
         {
