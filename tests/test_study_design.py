@@ -22,6 +22,7 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import at_levels, design_of
 from recsim_mnar.studies.paired import bounded_interval, holm, paired_difference, paired_table
+from recsim_mnar.studies.result import sorted_levels
 from twins.commands import run
 
 SIZES = {"train_users": 60, "test_users": 80, "arm_users": 60, "truth_users": 100, "folds": 2}
@@ -384,6 +385,45 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
     study.plot(tmp_path / "cost.svg", by="logging")
     assert (tmp_path / "cost.svg").read_bytes().startswith(b"<?xml")
     study.plot(tmp_path / "tau.svg", of="tau")
+
+
+def one_at_a_time(**more):
+    cells = [{"clip": 15.0}, {"clip": 2.0}, {"clip": 15.0, "logging": "random"}]
+    return run_study(Design([WORLD], AGENTS, cells=cells, catalogues=1, **more))
+
+
+def test_means_of_cells_that_differ_otherwise_are_refused_and_taken_apart(tmp_path):
+    varied = one_at_a_time(protocols=["off_policy"])
+    for unbalanced in (lambda: varied.means("clip"), lambda: varied.plot(tmp_path / "x.svg", by="clip", of="tau")):
+        with pytest.raises(UserError, match="logging"):
+            unbalanced()
+    assert set(varied.means(["clip", "logging"])["n"]) == {1}
+    alike = varied.where({"logging": None})
+    assert [r["cell"] for r in alike.results] == [r["cell"] for r in varied.results if "logging" not in r["levels"]]
+    assert alike.means("clip")["clip"].tolist() == [15.0, 2.0]
+    with pytest.raises(UserError, match="no factor"):
+        varied.where({"loging": None})
+
+
+def test_numbers_stand_in_their_order_on_an_axis():
+    assert sorted_levels(pd.Series([500, 30, 500, 200])) == [30, 200, 500]
+    assert sorted_levels(pd.Series(["user-popularity", "random"])) == ["user-popularity", "random"]
+
+
+@pytest.mark.parametrize(
+    ("factor", "protocols", "n_warnings"),
+    [
+        ({"train_users": [60, 40]}, ["loocv", "off_policy"], 1),
+        ({"size": {"few": {"train_users": 40}, "more": {"train_users": 60}}}, ["holdout"], 1),
+        ({"train_users": [60, 40]}, ["loocv+fit_on=train", "off_policy"], 0),
+        ({"clip": [2.0, 15.0]}, ["loocv"], 0),
+        ({"n_items": [20, 40]}, ["off_policy"], 0),  # n_flips is set
+    ],
+)
+def test_a_study_warns_of_a_factor_that_a_protocol_ignores(factor, protocols, n_warnings):
+    heard = []
+    run_study(Design([WORLD], AGENTS, protocols, factors=factor, catalogues=1), warn=heard.append)
+    assert len(heard) == n_warnings
 
 
 # ---------------------------------------------------------------------------------------------------------- raw results

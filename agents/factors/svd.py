@@ -38,8 +38,9 @@ _SINGLE_NIL = 1e-5
 class SVD(Learner):
     """Learner of a policy with the scores h V V' for a user with view counts h.
 
-    V has the leading right singular vectors of the training users' view counts, 30 in Jeunen, Rohde & Vasile 2019.
-    There are fewer if the matrix has a lower rank.
+    The training users' view counts are N = U S V', of which V keeps the leading right singular vectors; so a user of N
+    has the scores of the nearest matrix of that rank (Zhang et al. 2005; Jeunen, Rohde & Vasile 2019, section 3, with
+    30 of them in the notebook). There are fewer if the matrix has a lower rank.
 
     Args:
         rank: number of singular vectors.

@@ -1,5 +1,14 @@
 # mypy: ignore-errors
-"""Jitted core of the neighbourhood agents: similarities, score updates, nearest users, and ranks without one view."""
+"""Jitted core of the neighbourhood agents: similarities, score updates, nearest users, and ranks without one view.
+
+With view counts n[u, i], cos(i, j) = sum_u n[u, i] n[u, j] / (|n[:, i]| |n[:, j]|), and alike of two users' rows:
+
+- item-kNN (Sarwar et al. 2001): score(u, i) = sum over j of n[u, j] cos(i, j), where i is among the k nearest of j;
+- user-kNN (Herlocker et al. 1999): score(u, i) = sum over the k users v nearest to u of cos(u, v) n[v, i].
+
+These are the neighbourhood models of Jeunen, Rohde & Vasile 2019, section 3. Leave-one-out (section 2) computes them
+with n[u, i] - 1 in place of n[u, i] for the held-out view (u, i), and asks how many items have a larger score than i.
+"""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ recommendation.
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -682,7 +683,7 @@ class Reason:
     Attributes:
         level: level of the verdict, "caution" or "do_not_use".
         message: finding in words.
-        action: advice in words.
+        action: advice in words; empty if another reason gives it with a larger number.
         policies: names of the policies that it concerns.
     """
 
@@ -694,9 +695,10 @@ class Reason:
     @property
     def line(self) -> str:
         """The reason in one line for a person."""
-        policies = ", ".join(self.policies)
-        action = f"{self.action[:1].upper()}{self.action[1:]}"
-        return f"{LEVEL_WORDS[self.level]} ({policies}): {self.message}. {action}."
+        line = f"{LEVEL_WORDS[self.level]} ({', '.join(self.policies)}): {self.message}."
+        if self.action:
+            line += f" {self.action[:1].upper()}{self.action[1:]}."
+        return line
 
 
 def reasons(records: Sequence[Record]) -> list[Reason]:
@@ -716,6 +718,24 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
         labels.setdefault((finding["level"], finding["message"], finding["action"]), []).append(label(record))
     listed = [Reason(*reason, tuple(policies)) for reason, policies in labels.items()]
     return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
+
+
+def advised_once(doubts: Sequence[Reason]) -> list[Reason]:
+    """Leave out advice that differs from other advice for the same policies only by a smaller number.
+
+    "Log about 2 times as many users" is contained in "log about 22 times as many users".
+    """
+    largest: dict[tuple[tuple[str, ...], str], tuple[int, Reason]] = {}
+    with_number = []
+    for reason in doubts:
+        words, n_numbers = re.subn(r"\d[\d,]*", "", reason.action)
+        if n_numbers == 1:
+            with_number.append(reason)
+            number = int(re.sub(r"\D", "", reason.action))
+            key = (reason.policies, words)
+            largest[key] = max(largest.get(key, (0, reason)), (number, reason), key=lambda numbered: numbered[0])
+    told = [reason for _, reason in largest.values()]
+    return [replace(reason, action="") if reason in with_number and reason not in told else reason for reason in doubts]
 
 
 FITTED_ON = "fitted_on"

@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -129,6 +129,8 @@ class CampaignsParams(Params):
         promotion_end: first day after the promotion.
         catalogue_seed: seed of the items; users have the seed of the platform.
     """
+
+    counts_of_items: ClassVar = ("n_never", "never_from", "n_promoted")
 
     n_users: int = 18_294
     n_items: int = 180

@@ -196,7 +196,7 @@ class Arguments:
 
 
 GROUPS = {
-    "What is compared": "world preset set agents references protocols option seed",
+    "What is compared": "world preset set agents references protocols option logging clip tie seed",
     "Over many catalogues": "catalogues first-seed resume",
     "Your own file in place of a world": "interactions user-column item-column time-column",
     "Output": "workers out json quiet help",
@@ -218,9 +218,9 @@ GROUPS = {
     multiple=True,
     metavar="NAME=VALUE",
 )
-@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER, hidden=True)
-@option("--logging", "As --option logging=AGENT: the logging policy.", hidden=True)
-@option("--clip", "As --option clip=M: the largest weight of clipped IPS.", hidden=True)
+@option("--tie", "Treat costs up to this share of the best true value as ties.", NUMBER)
+@option("--logging", "As --option logging=AGENT: the logging policy.")
+@option("--clip", "As --option clip=M: the largest weight of clipped IPS.")
 @seed_option("Seed of everything but the catalogue.")
 @option("--catalogues", "Run a study on this many catalogues, each with different users.", WHOLE)
 @option("--first-seed", "Catalogue c has users of seed FIRST + c, not one derived from --seed.", WHOLE)
@@ -447,13 +447,24 @@ def _run_study(
     record = RunRecord(command)
     # A worker compares a whole catalogue, and makes the agents from their names.
     named = [design.manifest()["cells"]]
+    remarks: list[str] = []
+
+    def warn(remark: str) -> None:
+        """Print a remark before the work begins, and keep it for the end, where a long study's reader sees it."""
+        output.warn(remark)
+        remarks.append(remark)
+
     with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
         with crew.executor(record, named=named, in_processes=True) as pool:
-            result = run_study(design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report)
+            result = run_study(
+                design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report, warn=warn
+            )
         report("write the report")
         write_study(out, result, record.seconds())
         record.write(out / RUN)
     json_output.answer(*study_lines(result, output.screen_width() or WIDTH))
+    for remark in remarks:
+        json_output.sentence(remark, remark=True)
     json_output.say(f"Report: {out / 'report.html'}")
     json_output.write(
         {

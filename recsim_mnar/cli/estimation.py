@@ -250,6 +250,13 @@ def _print_answer(found: FileAnswer, plan_command: str, lead: str, json_output: 
         json_output.sentence(f"  {plan_command}")
     records = [record for record in answer.records if record["leads"] or every]
     _print_records(records, sentence.text, json_output, all_records=answer.records)
+    level = records[0]["level"]
+    if sentence.level > level and f"{100 * sentence.level:.4g} %" in sentence.text:
+        json_output.sentence(
+            f"The first sentence is at {100 * sentence.level:.4g} %, the table at {100 * level:.4g} %: the best of "
+            "several estimates is likely to be a lucky one.",
+            remark=True,
+        )
     _print_segments(answer.segments, json_output)
     for refusal in answer.refused:
         json_output.sentence(f"No segments. {refusal}.")
@@ -443,7 +450,7 @@ def _print_records(
         json_output: destination of the JSON, which may forbid to print.
         all_records: records of all estimators; for slates the table shows these.
     """
-    from recsim_mnar.answers.records import reasons
+    from recsim_mnar.answers.records import advised_once, reasons
     from recsim_mnar.answers.sentence import is_of_slates, partly_covered
     from recsim_mnar.estimators.rankings import about_users
 
@@ -456,7 +463,7 @@ def _print_records(
             {**record, "findings": [finding for finding in record["findings"] if not about_users(finding["code"])]}
             for record in records
         ]
-    for reason in reasons(records):
+    for reason in advised_once(reasons(records)):
         if reason.message not in sentence:
             json_output.sentence(reason.line)
 

@@ -28,6 +28,7 @@ from recsim_mnar.cli.options import (
 from recsim_mnar.cli.output import RUN, Crew, JsonOutput, RunRecord, json_option, progress, warn, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
+from recsim_mnar.worlds.registry import left_behind
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.replaying import Destination, Given
@@ -253,6 +254,8 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
             )
             written = entry.simulator()(world, request)
         record.write(out / RUN)
+    for remark in left_behind(world, options["world"], options["preset"], options["settings"]):
+        json_output.sentence(remark, remark=True)
     summary = _write_report(world, options) if options["report"] else None
     kept = f" ({written.n_kept} of {written.n_parts} parts already existed)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"

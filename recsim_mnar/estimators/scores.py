@@ -180,7 +180,10 @@ def plain(rows: Rows) -> Weights:
 
 
 def clipped(rows: Rows) -> Weights:
-    """Return min(w, clip) (Ionides 2008)."""
+    """Return min(w, clip) (Ionides 2008), so that the estimate is mean(r min(M, w)), M the clip.
+
+    This is equation 1 of Jeunen, Rohde & Vasile 2019, CIPS, with w = pi(a | x) / p and M = 15 there.
+    """
     limit = rows.clip * rows.stands_for
     return np.minimum(rows.weight, limit), math.isfinite(rows.clip), float(np.max(limit))
 

@@ -51,6 +51,8 @@ BUILT_IN = {
 """Protocols that run in every world with the data they need, by name, with the place of their class."""
 
 
+TRAIN_USERS = "train_users"
+"""Setting of a comparison: number of users on whose log agents are fitted."""
 TRUTH = "truth"
 """Name of the protocol in the truth's records."""
 _SAME = 1e-9
@@ -211,12 +213,14 @@ class Protocol(abc.ABC):
         metrics: metrics by which it ranks agents, each of which is compared with the truth; ``hr`` stands for
             ``hr@10`` and the like, too. The records may have further ones.
         needs: required data, of :data:`NEEDS`.
+        refits: True if agents are fitted on the judged log itself, whatever the comparison has fitted.
     """
 
     name: str = "protocol"
     summary: ClassVar[str] = ""
     metrics: Sequence[str] = ()
     needs: frozenset[str] = frozenset()
+    refits: bool = False
 
     @abc.abstractmethod
     def judge(self, study: Trial) -> list[Record]:
@@ -225,6 +229,17 @@ class Protocol(abc.ABC):
         Args:
             study: logs, policies and settings; data that are not among ``needs`` may be missing.
         """
+
+    def remarks(self, study: Trial) -> list[str]:
+        """Return sentences on how to read this protocol's numbers, after :meth:`judge`; that it refits, by default."""
+        n_users = getattr(study.settings, TRAIN_USERS, None)
+        if n_users is None or not self.refits:
+            return []
+        title = self.title(self.metrics[0])
+        return [
+            f"{title[0].upper()}{title[1:]} judges models refitted on the test users, other columns those fitted on "
+            f"{n_users:,} training users; loocv+fit_on=train judges the latter."
+        ]
 
     def ranks_by(self, metric: str) -> bool:
         """Return True if the ranking by a metric is compared with the truth."""

@@ -18,6 +18,7 @@ from recsim_mnar.policies.door import as_learner
 from recsim_mnar.policies.door import check_needs as check_needs_of_learner
 from recsim_mnar.protocols.ab_test import ONLINE
 from recsim_mnar.protocols.base import (
+    TRAIN_USERS,
     Experiment,
     Protocol,
     RawResults,
@@ -28,11 +29,11 @@ from recsim_mnar.protocols.base import (
     protocol,
 )
 from recsim_mnar.protocols.off_policy import OffPolicy, check_estimators, of_comparison
-from recsim_mnar.protocols.records import TIDY, TIDY_TYPES, Judgement, Ranking, Record, Target, judge, tidy_rows
+from recsim_mnar.protocols.records import TIDY, TIDY_TYPES, Judgement, Ranking, Record, Target, judge, listed, tidy_rows
 from recsim_mnar.protocols.scoreboard import CATALOGUES, WIDTH, scoreboard
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import World
-from recsim_mnar.worlds.registry import WORLDS, entry_of, is_world_file, make_world
+from recsim_mnar.worlds.registry import WORLDS, entry_of, is_world_file, left_behind, make_world
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -344,6 +345,7 @@ def judged_comparison(experiment: Experiment, chosen: list[Protocol], trial: Tri
         headings=_headings(chosen, records, targets),
         losses=frozenset(target.metric for target in targets if not target.larger),
         details=trial.findings,
+        hints=[remark for one in chosen if trial.learners for remark in one.remarks(trial)],
         truth_estimates=frozenset((r.protocol, r.metric) for r in records if _estimates_truth(chosen, r)),
         setting=Setting(
             trial.world.name, trial.n_items, experiment.n_test_users(trial.world, trial.settings), trial.seed
@@ -548,8 +550,18 @@ class Resolved:
         if comparison.setting is not None:
             comparison.setting = replace(comparison.setting, preset=self.preset)
         if self.preset is not None and self.setup.agents is None:
-            comparison.hints = list(experiment_of(self.world).preset_hints.get(self.preset, ()))
+            comparison.hints += experiment_of(self.world).preset_hints.get(self.preset, ())
+        comparison.hints = [*self.left_behind(), *comparison.hints]
         return comparison
+
+    def left_behind(self) -> list[str]:
+        """Describe counts of items that a changed ``n_items`` left behind, in sentences."""
+        return left_behind(self.world, self.setup.world, self.preset, self.setup.params)
+
+    def refitting(self) -> list[str]:
+        """List the names of the protocols that fit agents on the judged log itself."""
+        chosen = chosen_protocols(experiment_of(self.world), self.setup.protocols, self.world.name)
+        return [one.name for one in chosen if one.refits]
 
     def run_config(self, seed: int) -> Mapping[str, Any]:
         """Return all settings needed to reproduce the comparison, as JSON types."""
@@ -563,3 +575,25 @@ class Resolved:
             "tie": self.setup.tie,
             "seed": seed,
         }
+
+
+def remarks_on(setups: Iterable[Setup]) -> list[str]:
+    """Describe which differences between the setups of a study are smaller, or larger, than they seem.
+
+    Raises:
+        UserError: a setup cannot be run.
+    """
+    remarks = []
+    refitting: list[str] = []
+    sizes = set()
+    for setup in setups:
+        resolved = setup.resolved()
+        remarks += resolved.left_behind()
+        refitting += resolved.refitting()
+        sizes.add(setup.options.get(TRAIN_USERS))
+    if len(sizes) > 1 and refitting:
+        remarks.append(
+            f"{TRAIN_USERS} has no effect on {listed(list(dict.fromkeys(refitting)))}: agents are refitted there on "
+            "the test users. loocv+fit_on=train takes the fitted ones."
+        )
+    return list(dict.fromkeys(remarks))

@@ -307,6 +307,7 @@ class HoldOut(Protocol):
     summary = "later views held out: leave-last-out, splits by time, sampled or weighted"
     metrics: Sequence[str] = ("recall", "ndcg")
     needs = frozenset({"test_log"})
+    refits = True
 
     def __init__(
         self,

@@ -1,4 +1,9 @@
-"""Leave-one-out: hide one view of every user, fit on the rest or on a log of other users, and rank the hidden item."""
+"""Leave-one-out: hide one view of every user, fit on the rest or on a log of other users, and rank the hidden item.
+
+With hidden item i(u, f) of user u in fold f, HR@k is the mean over users of the mean over folds of [rank of i(u, f) <=
+k]; for k = 1, how often the hidden item has the largest score (Jeunen, Rohde & Vasile 2019, section 2). Agents are
+fitted on what remains of the judged users, as that text has it; its notebook, and so Figure 1, fits once on others.
+"""
 
 from __future__ import annotations
 
@@ -416,6 +421,7 @@ class LeaveOneOut(Protocol):
         _check_choices(fit_on=fit_on, one_view=one_view, ties=ties)
         self.folds = folds
         self.fit_on = fit_on
+        self.refits = fit_on == "rest"
         self.one_view = one_view
         self.ties = ties
         self.logging = str(logging)

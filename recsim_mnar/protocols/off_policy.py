@@ -26,7 +26,7 @@ from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.rankings import as_ranking_policy
 from recsim_mnar.protocols.ab_test import DCG
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.records import Record
+from recsim_mnar.protocols.records import Record, listed
 from recsim_mnar.replays.probabilities import (
     blocks_of,
     largest_ratio,
@@ -41,6 +41,8 @@ from recsim_mnar.replays.probabilities import (
 )
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
+_MOSTLY = 0.5
+"""Share of an agent's weight from which the clip is said to remove most of it."""
 FOLDS = 2
 """Number of folds of users between which reward models are cross-fitted."""
 
@@ -526,6 +528,23 @@ class OffPolicy(Protocol):
             details = {**record.details, "value_on_log": exact[record.agent]}
             judged.append(replace(record, protocol=self.name, seconds=record.seconds + shared_seconds, details=details))
         return judged
+
+    def remarks(self, study: Trial) -> list[str]:
+        """Say where the log's policy is deterministic, and of which agents the clip removes most of the weight."""
+        log = study.log()
+        logging = study.settings.logging
+        if np.all(log["propensity"][log.is_bandit] == 1.0):
+            return [
+                f"{logging} never draws what it shows, so its log tells next to nothing of others: let it explore, "
+                f"--option logging={logging}+epsilon=0.2."
+            ]
+        clipped = [of["policy"] for of in study.findings["weights"] if of["mass_clipped"] > _MOSTLY]
+        if "clipped_ips" not in self.metrics or not clipped:
+            return []
+        return [
+            f"The clip of {study.settings.clip:g} removes more than half of the weight of {listed(clipped)}, so "
+            "clipped IPS is too low there: raise it (--option clip=M), or rank by off_policy+estimators=snips."
+        ]
 
     def title(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""

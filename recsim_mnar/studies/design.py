@@ -178,13 +178,10 @@ class Design:
 
     def _settings_of(self, levels: Levels) -> Levels:
         """Replace the name of each level that the design names by the settings that it stands for."""
-        settings = {}
-        for factor, level in levels.items():
-            levels_of_factor = self.factors.get(factor)
+        settings = dict(levels)
+        for factor, levels_of_factor in self.factors.items():
             if isinstance(levels_of_factor, Mapping):
-                settings[factor] = levels_of_factor[level]
-            else:
-                settings[factor] = level
+                settings[factor] = levels_of_factor[levels[factor]]
         return settings
 
     def all_cells(self) -> list[Cell]:
@@ -273,12 +270,10 @@ class Task:
 
 def named_levels(levels: Levels) -> Levels:
     """Return levels as the study's table has them: a level that is a table becomes the text ``name=value,...``."""
-    named = {}
+    named = dict(levels)
     for factor, level in levels.items():
         if isinstance(level, Mapping):
             named[factor] = ",".join(f"{name}={value}" for name, value in level.items())
-        else:
-            named[factor] = level
     return named
 
 

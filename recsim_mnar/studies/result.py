@@ -10,7 +10,7 @@ import itertools
 import json
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
 
@@ -37,7 +37,7 @@ AB_TEST = "ab_test"
 _LABELS = {"cost": "mean cost, % of the best", "tau": "Kendall's tau with the truth"}
 """Labels of the vertical axis."""
 RISK = "risk"
-_WIDTH = 0.6
+_WIDTH = 0.3
 """Share of the distance between two levels on the axis over which the protocols of one level are spread."""
 _MOST_FACTORS = 2
 """Largest number of factors in a figure: one on the axis, one for panels."""
@@ -155,11 +155,7 @@ class Study:
             settings = json.loads((path / "study.json").read_text())
             names = [f"{cell}-{c:03d}" for cell in settings["cells"] for c in range(settings["catalogues"])]
             results = [json.loads((path / "tasks" / f"{name}.json").read_text()) for name in names]
-            seconds = {}
-            times = path / "timings.json"
-            if times.is_file():
-                seconds = json.loads(times.read_text())["tasks"]
-            return cls(settings, results, seconds)
+            return cls(settings, results, wall_times_in(path))
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder} holds no finished study ({error}): run it, or --resume it") from error
 
@@ -209,7 +205,11 @@ class Study:
         return cast("list[Judged]", rows)
 
     def summary(self, level: float = 0.95) -> list[Row]:
-        """Summarise every ranking over catalogues: one row per cell, protocol and metric.
+        """Summarise every ranking over catalogues: one dictionary (:class:`Row`) per cell, protocol and metric.
+
+        ``pandas.DataFrame(study.summary())`` is a table of them. Its entries are counts, tables
+        ``{"share": ...}`` of catalogues with their interval, or tables ``{"mean": ...}`` over catalogues;
+        :meth:`sentences` has them in words.
 
         A pick is ``best``, ``indistinguishable`` from the best (a tie: the loss is within the error of the simulated
         truth) or ``costs``: exactly one of the three.
@@ -353,6 +353,29 @@ class Study:
         frame = pd.DataFrame(rows).astype({"value": float})
         return frame[frame["value"].notna()]
 
+    def where(self, levels: Levels) -> Study:
+        """Return the study of the cells at these levels.
+
+        Args:
+            levels: level by factor, ``world`` or ``preset``; None for cells that do not set the factor.
+        """
+        self._grouping(list(levels))
+        kept = [r for r in self.results if all(_cell_columns(r).get(name) == levels[name] for name in levels)]
+        return replace(self, results=kept)
+
+    def _check_balanced(self, names: Sequence[str]) -> None:
+        """Raise UserError if the cells at the levels of some factors differ in others, so that means mix the two."""
+        others = [name for name in self.factors if name not in names]
+        cells: dict[str, set[str]] = {}
+        for columns in map(_cell_columns, self.results):
+            of_group = cells.setdefault(repr([columns.get(name) for name in names]), set())
+            of_group.add(repr([columns.get(name) for name in others]))
+        if len(set(map(frozenset, cells.values()))) > 1:
+            raise UserError(
+                f"the cells at the levels of {listed(names)} differ in {listed(others)} too, so their means are of "
+                "different things. Name these in by, or keep one level of each with study.where"
+            )
+
     def means(
         self,
         by: str | Sequence[str] | None = None,
@@ -372,11 +395,16 @@ class Study:
             level: nominal coverage of the intervals, which are None for fewer than :data:`LEAST` catalogues.
 
         Returns:
-            One row per level and protocol: the factors, ``title``, ``mean``, ``low``, ``high`` and ``n`` (catalogues).
+            One row per level and protocol: the factors, ``title`` (of the protocol), ``mean`` of the cost or tau over
+            catalogues, ``low`` and ``high`` end of its interval, and ``n`` (catalogues).
+
+        Raises:
+            UserError: cells at different levels of ``by`` differ in other factors, too.
         """
         import pandas as pd
 
         names = [*self._grouping(by), "title"]
+        self._check_balanced(names[:-1])
         judged = [j for j in self.judgements() if is_named(j, protocols)]
         if not judged:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
@@ -519,12 +547,44 @@ class Study:
             of: ``cost`` or ``tau`` for means with intervals over catalogues; ``risk`` for :meth:`risk_coverage` of
                 every protocol that abstains somewhere, one curve per level of ``by``.
             protocols: names, metrics or titles of the protocols to draw; None for all.
+
+        Raises:
+            UserError: ``of`` is something else, ``by`` has too many factors, or :meth:`means` refuses.
         """
-        _plot(self, path_of(path), self._grouping(by), of, protocols)
+        from matplotlib.figure import Figure
+
+        file = path_of(path)
+        names = self._grouping(by)
+        figure = Figure(figsize=(7.5, 3.4), layout="constrained")
+        if of == RISK:
+            axes = figure.subplots()
+            _draw_risk(axes, self, names, protocols)
+            handles = axes.get_legend_handles_labels()
+        elif of not in _LABELS:
+            raise UserError(f"of must be cost, tau or risk, got {of!r}")
+        elif len(names) > _MOST_FACTORS:
+            raise UserError(f"by has {len(names)} factors: give one for the axis, and one more for panels")
+        else:
+            handles = _draw_panels(figure, self, names or self.factors[:1], of, protocols)
+        figure.legend(*handles, loc="outside right upper", frameon=False, fontsize="small")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(file) as temporary:
+            figure.savefig(temporary, format=file.suffix.lstrip(".") or "svg")
 
     def sentences(self) -> list[str]:
         """Describe each row of the summary in a sentence."""
         return [_describe(row) for row in self.summary()]
+
+
+def wall_times_in(folder: Path) -> dict[str, WallTimes]:
+    """Read the wall times of a study's tasks, by label; empty if the file is missing or damaged.
+
+    Damage is no error: the file has no receipt, and no result depends on it.
+    """
+    try:
+        return dict(json.loads((folder / "timings.json").read_text())["tasks"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
 
 
 def _cell_columns(result: Result) -> Levels:
@@ -668,38 +728,6 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 """Columns of a study's table, by head, each with a function from a row of the summary to the cell's text."""
 
 
-def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:
-    """Draw the figure of :meth:`Study.plot` and write it to a file.
-
-    Args:
-        study: the study.
-        path: file of the figure.
-        by: names of factors, which the study has.
-        of: ``cost``, ``tau`` or ``risk``.
-        protocols: names, metrics or titles of protocols; None for all.
-
-    Raises:
-        UserError: ``of`` is something else, or ``by`` has too many factors.
-    """
-    from matplotlib.figure import Figure
-
-    if of != RISK and of not in _LABELS:
-        raise UserError(f"of must be cost, tau or risk, got {of!r}")
-    if of != RISK and len(by) > _MOST_FACTORS:
-        raise UserError(f"by has {len(by)} factors: give one for the axis, and one more for panels")
-    figure = Figure(figsize=(7.5, 3.4), layout="constrained")
-    if of == RISK:
-        axes = figure.subplots()
-        _draw_risk(axes, study, by, protocols)
-        handles = axes.get_legend_handles_labels()
-    else:
-        handles = _draw_panels(figure, study, by or study.factors[:1], of, protocols)
-    figure.legend(*handles, loc="outside right upper", frameon=False, fontsize="small")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
-
-
 def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[str] | None) -> None:
     """Draw risk-coverage curves: mean cost against the share of decided comparisons, for protocols that abstain."""
     abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
@@ -724,8 +752,8 @@ def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocol
     means = study.means(by, of=of, protocols=protocols)
     panels = [("", means)]
     if len(by) > 1:
-        panels = [(f"{by[1]} {level}", part) for level, part in means.groupby(by[1], sort=False, dropna=False)]
-    factor = by[0] if by else None
+        panels = [(f"{by[1]} {level}", means[means[by[1]] == level]) for level in sorted_levels(means[by[1]])]
+    factor = [*by, "title"][0]  # without factors, one tick per protocol
     scale = 100.0 if of == "cost" else 1.0  # costs are drawn in per cent
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, panel) in zip(all_axes, panels, strict=True):
@@ -735,29 +763,33 @@ def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocol
     return all_axes[0].get_legend_handles_labels()
 
 
-def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, *, scale: float, panels: int) -> None:
+def sorted_levels(levels: pd.Series) -> list[Any]:
+    """Return the different levels of a factor: numbers by size, others in the order of the design."""
+    different = list(dict.fromkeys(levels))
+    if all(isinstance(level, (int, float)) for level in different):
+        return sorted(different)
+    return different
+
+
+def _draw_means(axes: Any, means: pd.DataFrame, factor: str, *, scale: float, panels: int) -> None:
     """Draw the means of one panel as points, one colour per protocol, with intervals where there are any.
 
     Args:
         axes: axes of the panel.
         means: rows of :meth:`Study.means`.
-        factor: factor on the axis; None for one point per protocol.
+        factor: column on the axis.
         scale: number by which means are multiplied.
         panels: number of panels in the figure, which share the room for labels.
     """
-    levels = ["all"]
-    if factor is not None:
-        levels = list(dict.fromkeys(means[factor]))
+    levels = sorted_levels(means[factor])
     series = list(means.groupby("title", sort=False))
     for place, (title, points) in enumerate(series):
         # Protocols of one level are drawn side by side.
         shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
-        x = [shift] * len(points)
-        if factor is not None:
-            x = [levels.index(level) + shift for level in points[factor]]
+        x = [levels.index(level) + shift for level in points[factor]]
         colour = f"C{place}"
         axes.plot(x, scale * points["mean"], "o", color=colour, label=title)
         axes.vlines(x, scale * points["low"].astype(float), scale * points["high"].astype(float), color=colour)
     room = max(_LEAST_ROOM, _ROOM // (len(levels) * panels))
     axes.set_xticks(range(len(levels)), [textwrap.fill(str(level), room) for level in levels], fontsize="small")
-    axes.set_xlabel(factor or "")
+    axes.set_xlabel(factor)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, as_completed
 from pathlib import Path
@@ -13,6 +14,7 @@ import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.progress import counted
+from recsim_mnar.protocols.comparison import remarks_on
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import STUDY, RunFolder
 from recsim_mnar.runs.receipts import digest_of
@@ -20,11 +22,11 @@ from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
 from recsim_mnar.studies.design import Design, Result, Task, WallTimes, design_of_table
-from recsim_mnar.studies.result import Study
+from recsim_mnar.studies.result import Study, wall_times_in
 
 __all__ = ["TASKS", "processes", "run_study"]
 
-TASKS, RAW, TABLE, TIMINGS = "tasks", "raw", "study.parquet", "timings.json"
+TASKS, RAW, TABLE = "tasks", "raw", "study.parquet"
 Report = Callable[[str], None]
 
 
@@ -36,6 +38,7 @@ def run_study(
     save_raw: bool = False,
     executor: Executor | None = None,
     report: Report = lambda stage: None,
+    warn: Report = warnings.warn,
 ) -> Study:
     """Run every cell of a design over its catalogues.
 
@@ -48,6 +51,7 @@ def run_study(
         executor: executor over which comparisons are spread; best one of processes, since agents learn in Python. The
             results do not depend on it. None to run one comparison after another.
         report: called with a line as comparisons end.
+        warn: called with a sentence where a factor changes less, or more, than it seems to.
 
     Raises:
         UserError: a cell cannot be run, or the folder holds another study.
@@ -59,8 +63,10 @@ def run_study(
     cells = design.all_cells()
     manifest = design.manifest()
     report(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'} x {design.catalogues} catalogues")
-    for cell in cells:
-        cell.setup.resolved()  # raises for a cell that cannot be run, before any comparison begins
+    for remark in remarks_on(
+        [cell.setup for cell in cells]
+    ):  # raises for a cell that cannot be run, before any comparison begins
+        warn(remark)
     if folder is None:
         return _run_missing(design.tasks(), manifest, None, executor, report, save_raw=False)
     with RunFolder.fill(path_of(folder), resume=resume, what="--out") as into:
@@ -97,10 +103,10 @@ def _run_missing(
             earlier = _earlier_result(into, task, save_raw)
             if earlier is not None:
                 results[task.label] = earlier
-        seconds = _earlier_seconds(into)
+        seconds = wall_times_in(into.path)
     missing = [t for t in tasks if t.label not in results]
-    if len(missing) < len(tasks):
-        report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
+    if results:
+        report(f"{len(results)} of {len(tasks)} already existed")
     numeric = _factors_with_numbers(tasks)
     advance = counted(len(missing), "comparisons")
     for done, (task, (result, wall_times, raw)) in enumerate(_run_each(missing, executor, save_raw), start=1):
@@ -174,23 +180,6 @@ def write_parquet(table: Any, path: Path) -> None:
 
     with replacing(path) as temporary:
         pq.write_table(table, temporary)
-
-
-def _earlier_seconds(into: RunFolder) -> dict[str, WallTimes]:
-    """Read the wall times of earlier tasks, by label; empty if the file is missing or damaged.
-
-    Damage is no error: ``timings.json`` has no receipt, and no result depends on it.
-    """
-    path = into.path / TIMINGS
-    if not path.is_file():
-        return {}
-    try:
-        tasks = json.loads(path.read_text()).get("tasks", {})
-    except (ValueError, AttributeError):
-        return {}
-    if isinstance(tasks, dict):
-        return tasks
-    return {}
 
 
 def _earlier_result(into: RunFolder, task: Task, save_raw: bool) -> Result | None:

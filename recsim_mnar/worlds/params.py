@@ -8,8 +8,8 @@ import math
 import re
 import tomllib
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from recsim_mnar.errors import UserError, nearest, why_unreadable
 from recsim_mnar.kernels import checks
@@ -29,7 +29,13 @@ class KeywordError(UserError, TypeError):
 
 @dataclasses.dataclass(frozen=True)
 class Params:
-    """Base of the parameters of worlds: a subclass declares fields and may define ``check``."""
+    """Base of the parameters of worlds: a subclass declares fields and may define ``check``.
+
+    Attributes:
+        counts_of_items: names of parameters that count items, and so go with ``n_items``.
+    """
+
+    counts_of_items: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         """Convert every field to its declared type, then call ``check``."""
@@ -45,6 +51,30 @@ class Params:
     def to_dict(self) -> dict[str, Any]:
         """Return all parameters by name; JSON types only."""
         return dataclasses.asdict(self)
+
+    def left_behind(self, preset: Params, names: Collection[str]) -> list[str]:
+        """Describe counts of items that kept the preset's value although the number of items changed.
+
+        Args:
+            preset: the preset's parameters.
+            names: names of the parameters that were set.
+
+        Returns:
+            One sentence, or none where every count of items was set or is 0.
+        """
+        n_before = preset.to_dict().get("n_items")
+        n_now = self.to_dict().get("n_items")
+        if not n_before or n_now == n_before:
+            return []
+        kept = {name: getattr(self, name) for name in self.counts_of_items if name not in names}
+        stayed = ", ".join(f"{name}={count}" for name, count in kept.items() if count)
+        if not stayed:
+            return []
+        in_proportion = ", ".join(f"{name}={count * n_now // n_before}" for name, count in kept.items() if count)
+        return [
+            f"n_items is {n_now:,}, not the preset's {n_before:,}. Unchanged: {stayed}. In proportion: "
+            f"{in_proportion}. Set that too."
+        ]
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

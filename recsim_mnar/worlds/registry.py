@@ -13,7 +13,7 @@ import hashlib
 import importlib
 import inspect
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -288,12 +288,7 @@ def make_world(
     changes = params or settings
     entry = entry_of(name)
     kind: Any = entry.world_class()
-    if is_world_file(name):
-        if preset is not None:
-            raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
-        base_params = kind.params_class.from_dict(read_world_file(name).params)
-    else:
-        base_params = _params_of_preset(entry, kind, preset)
+    base_params = _base_params(name, preset)
     if changes and not base_params.to_dict():
         first = next(iter(changes))
         raise UserError(
@@ -318,6 +313,37 @@ def make_world(
             f"({described(error)})"
         ) from error
     return as_world(made)
+
+
+def _base_params(name: str, preset: str | None) -> Params:
+    """Return the parameters before any are set: those of a world file, or of a preset.
+
+    Raises:
+        UserError: a world file with a preset, or an error of :func:`_params_of_preset`.
+    """
+    entry = entry_of(name)
+    kind = entry.world_class()
+    if not is_world_file(name):
+        return _params_of_preset(entry, kind, preset)
+    if preset is not None:
+        raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
+    stored: Params = kind.params_class.from_dict(read_world_file(name).params)
+    return stored
+
+
+def left_behind(world: World, name: str, preset: str | None, settings: Iterable[str]) -> list[str]:
+    """Describe counts of items that a changed ``n_items`` left behind, in sentences (:meth:`Params.left_behind`).
+
+    Args:
+        world: world that :func:`make_world` made.
+        name: its name.
+        preset: name of its preset; None for the world's default.
+        settings: changed parameters, as names or ``name=value`` texts.
+    """
+    names = {setting.partition("=")[0].strip() for setting in settings}
+    if "n_items" not in names:
+        return []
+    return world.params.left_behind(_base_params(name, preset), names)
 
 
 def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Params:

@@ -520,3 +520,40 @@ def test_a_comparison_ranks_what_users_may_still_view(no_repeats):
     )
     records = [r for r in setup.resolved().run(0).records if r.protocol == "loocv"]
     assert {r.details["candidates"] for r in records} == {"unseen" if no_repeats else "all"}
+
+
+@pytest.mark.parametrize(("spec", "refits"), [("loocv", True), ("loocv+fit_on=train", False), ("holdout", True)])
+def test_the_screen_says_which_users_the_models_were_fitted_on(spec, refits):
+    sizes = {"train_users": 47, "test_users": 60, "arm_users": 30, "truth_users": 30, "folds": 1}
+    setup = Setup(preset="quick", params={"n_items": 20, "n_flips": 5}, options=sizes, protocols=(spec,))
+    hints = setup.resolved().run(0).hints
+    assert any("47" in hint and "refitted" in hint for hint in hints) == refits
+
+
+@pytest.mark.parametrize(
+    ("logging", "clip", "remarks"),
+    [("item-knn", 15.0, 1), ("random", 2.0, 1), ("random", 100.0, 0), ("item-knn+epsilon=0.5", 100.0, 0)],
+)
+def test_the_screen_says_where_a_log_or_its_clip_decides_the_estimates(logging, clip, remarks):
+    sizes = {"train_users": 60, "test_users": 60, "arm_users": 30, "truth_users": 30, "logging": logging, "clip": clip}
+    params = {"n_items": 20, "n_flips": 10}
+    setup = Setup(preset="quick", params=params, options=sizes, protocols=("off_policy",))
+    assert len(setup.resolved().run(0).hints) == remarks
+
+
+@pytest.mark.parametrize(
+    ("world", "preset", "params", "set_too"),
+    [
+        ("sessions", "quick", {"n_items": 1000}, ["n_flips=500"]),
+        ("sessions", "jeunen2019", {"n_items": 4000}, ["n_flips=2000"]),
+        ("sessions", "quick", {"n_items": 1000, "n_flips": 100}, []),
+        ("sessions", "quick", {"sigma_omega": 0.1}, []),
+        ("sessions", "recogym-v1", {"n_items": 1000}, []),
+        ("campaigns", "quick", {"n_items": 120}, ["n_never=20", "never_from=60"]),
+        ("ratings", "quick", {"n_items": 120}, []),
+    ],
+)
+def test_counts_of_items_that_were_left_behind_are_named(world, preset, params, set_too):
+    remarks = Setup(world, preset, params).resolved().left_behind()
+    assert all(setting in remarks[0] for setting in set_too)
+    assert len(remarks) == bool(set_too)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.rng import check_seed
@@ -107,6 +107,8 @@ class SessionsParams(Params):
             ensemble.
         catalogue_seed: seed of the items; the seed of the users is an argument of ``simulate`` or ``reset``.
     """
+
+    counts_of_items: ClassVar = ("n_flips",)
 
     n_items: int = 10
     n_factors: int = 5
