@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import functools
 import operator
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS, Facts
 from recsim_mnar.estimators.scores import Rows, check_name
 from recsim_mnar.estimators.sums import PolicySums, ScoreSums
@@ -61,32 +63,63 @@ def beta_by_hand(w, r, fold):
     return total / w.size
 
 
-def test_textbook_formulas(log):
-    log = counted(log)
+def formulas(log):
+    """Name, parameters and value of estimators by their textbook formulas: one or more rows for every estimator."""
     r, p, t, q, m = (log[k] for k in ("reward", "propensity", "target", "q_logged", "q_target"))
     w = t / p
     d = r - q
-    expected = {
-        ("ips",): np.mean(w * r),
-        ("clipped_ips", ("clip", 2.0)): np.mean(np.minimum(w, 2.0) * r),
-        ("snips",): np.sum(w * r) / np.sum(w),
-        ("dm",): np.mean(m),
-        ("dr",): np.mean(m + w * d),
-        ("clipped_dr", ("clip", 2.0)): np.mean(m + np.minimum(w, 2.0) * d),
-        ("sndr",): np.mean(m) + np.sum(w * d) / np.sum(w),
-        ("switch_dr", ("tau", 1.5)): np.mean(m + np.where(w <= 1.5, w, 0.0) * d),
-        ("dros", ("lam", 3.0)): np.mean(m + 3.0 * w / (w**2 + 3.0) * d),
-        ("sg_ips", ("lam", 0.3)): np.mean(w / (0.7 + 0.3 * w) * r),
-        ("sg_dr", ("lam", 0.3)): np.mean(m + w / (0.7 + 0.3 * w) * d),
-        ("sg_ips", ("lam", 1.0)): np.mean((t > 0) * r),  # indicators
-        ("ix_ips", ("gamma", 0.05)): np.mean(t / (p + 0.05) * r),
-        ("replay",): np.sum(t * r) / np.sum(t),
-    }
-    for (name, *parameters), wanted in expected.items():
-        assert value(log, name, **dict(parameters)) == pytest.approx(wanted, **TIGHT), name
-    given = {"group_target": t, "group_propensity": p}
-    assert value(log, "mips", **given) == pytest.approx(np.mean(w * r), **TIGHT)
-    assert value(log, "beta_ips", folds=4) == pytest.approx(beta_by_hand(w, r, np.arange(N) % 4), **TIGHT)
+    rng = np.random.default_rng(0)
+    loggers = np.stack([p, rng.uniform(0.1, 0.9, N)], 1)
+    logger = (rng.random(N) < 0.25).astype(int)
+    mixture = loggers[:, 0] * np.mean(logger == 0) + loggers[:, 1] * np.mean(logger == 1)
+    return [
+        ("ips", {}, np.mean(w * r)),
+        ("clipped_ips", {"clip": 2.0}, np.mean(np.minimum(w, 2.0) * r)),
+        ("snips", {}, np.sum(w * r) / np.sum(w)),
+        ("dm", {}, np.mean(m)),
+        ("dr", {}, np.mean(m + w * d)),
+        ("clipped_dr", {"clip": 2.0}, np.mean(m + np.minimum(w, 2.0) * d)),
+        ("sndr", {}, np.mean(m) + np.sum(w * d) / np.sum(w)),
+        ("switch_dr", {"tau": 1.5}, np.mean(m + np.where(w <= 1.5, w, 0.0) * d)),
+        ("dros", {"lam": 3.0}, np.mean(m + 3.0 * w / (w**2 + 3.0) * d)),
+        ("sg_ips", {"lam": 0.3}, np.mean(w / (0.7 + 0.3 * w) * r)),
+        ("sg_ips", {"lam": 1.0}, np.mean((t > 0) * r)),  # indicators
+        ("sg_dr", {"lam": 0.3}, np.mean(m + w / (0.7 + 0.3 * w) * d)),
+        ("ix_ips", {"gamma": 0.05}, np.mean(t / (p + 0.05) * r)),
+        ("replay", {}, np.sum(t * r) / np.sum(t)),
+        ("mips", {"group_target": t, "group_propensity": p}, np.mean(w * r)),
+        ("beta_ips", {"folds": 4}, beta_by_hand(w, r, np.arange(N) % 4)),
+        ("balanced_ips", {"loggers": loggers, "logger": logger}, np.mean(t / mixture * r)),
+    ]
+
+
+def test_textbook_formulas(log):
+    log = counted(log)
+    for name, parameters, expected in formulas(log):
+        assert value(log, name, **parameters) == pytest.approx(expected, **TIGHT), name
+
+
+def test_every_estimator_has_a_formula_and_says_whether_it_counts_rewards(log):
+    asked = formulas(log)
+    missing = set(ESTIMATORS) - {name for name, *_ in asked}
+    assert not missing, f"{', '.join(sorted(missing))}: write the formula as a row of formulas() in {__file__}"
+    rows = Rows.of(*(log[name] for name in ("reward", "propensity", "target")))
+    rows = replace(rows, q_logged=log["q_logged"], q_target=log["q_target"])
+    for name, parameters, _ in asked:
+        scores = ESTIMATORS[name].scores(rows, **{k: v for k, v in parameters.items() if k != "clip"})
+        counts = scores.counts and scores.linear is not None
+        assert ESTIMATORS[name].counts == counts, f"{name}: its record in scores.py needs counts={counts}"
+
+
+@pytest.mark.parametrize("interval", ["betting", "anytime"])
+def test_a_refused_interval_names_every_estimator_that_has_it(log, interval):
+    counting = {name for name, info in ESTIMATORS.items() if info.counts}
+    with pytest.raises(UserError) as refusal:
+        value(log, "snips", interval=interval)
+    listed = re.search(r"\((.*)\)", str(refusal.value)).group(1).split(", ")
+    assert set(listed) == counting
+    assert "mips" in counting
+    assert "dr" not in counting
 
 
 @pytest.mark.parametrize("clip", [0.5, 2.0])
@@ -153,14 +186,8 @@ def test_rewards_are_counted_from_the_least():
     assert value(positive, "ips") == pytest.approx(np.mean(weight * (reward + 2.5)), **TIGHT)
 
 
-def test_balanced_ips(log):
+def test_balanced_ips_of_one_logger_is_ips(log):
     log = counted(log)
-    rng = np.random.default_rng(0)
-    loggers = np.stack([log["propensity"], rng.uniform(0.1, 0.9, N)], 1)
-    logger = (rng.random(N) < 0.25).astype(int)
-    mixture = loggers[:, 0] * np.mean(logger == 0) + loggers[:, 1] * np.mean(logger == 1)
-    found = value(log, "balanced_ips", loggers=loggers, logger=logger)
-    assert found == pytest.approx(np.mean(log["target"] / mixture * log["reward"]), **TIGHT)
     one = value(log, "balanced_ips", loggers=log["propensity"][:, None], logger=np.zeros(N, int))
     assert one == pytest.approx(value(log, "ips"), **TIGHT)
 
