@@ -22,7 +22,7 @@ from recsim_mnar.estimators.facts import (
 from recsim_mnar.estimators.intervals import Interval, betting, poisson_ratios
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.repeats import RepeatSums
-from recsim_mnar.estimators.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
+from recsim_mnar.estimators.scores import ESTIMATORS, EstimatorInfo, Rows, Scores, check_name, known_to_differ
 from recsim_mnar.estimators.sums import PolicySums, ScoreSums, refuse_overflow
 from recsim_mnar.estimators.value import AUTO, LEADING, Bounds, PairSums, difference_of, value_of
 from recsim_mnar.estimators.verdict import Estimate, Finding
@@ -86,9 +86,9 @@ def estimate_value(
             (valid while the log grows by whole users), for which the facts should state reward_max, user_rows_max, and
             weight_max or propensity_min.
         precision: largest ratio of half the interval to the value with which the value is trusted.
-        **parameters: parameters of the estimator: tau (switch_dr), lam (dros, sg_ips, sg_dr), gamma (ix_ips), folds
-            (beta_ips), group_target and group_propensity (mips), loggers and logger (balanced_ips: (n, J) probabilities
-            of the logged action, and number of each row's logger); and of the bootstrap: replicates and seed.
+        **parameters: parameters of the estimator, which ``ESTIMATORS[estimator].requires`` and ``.takes`` name, e.g.
+            ``lam``; balanced_ips requires loggers, (n, J) probabilities of the logged action, and logger, the number of
+            each row's logger. Also replicates and seed, of the bootstrap.
 
     Raises:
         UserError: invalid input, with the column and row.
@@ -141,10 +141,8 @@ def estimate_scores(
     if interval not in INTERVALS:
         raise UserError(f"no interval {interval!r}; {nearest(str(interval), INTERVALS)}")
     if interval in GUARANTEED and not (scores.counts and scores.linear is not None):
-        raise UserError(
-            f"interval {interval!r} is for weighted rewards (ips, clipped_ips, sg_ips, ix_ips, balanced_ips); use "
-            "interval='auto'"
-        )
+        weighted = ", ".join(name for name, info in ESTIMATORS.items() if info.counts)
+        raise UserError(f"interval {interval!r} is for weighted rewards ({weighted}); use interval='auto'")
     if scores.other_weights:
         # Diagnostics are those of the weights that the estimator uses, to which the stated bounds do not apply.
         assert scores.used is not None

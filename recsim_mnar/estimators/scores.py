@@ -377,6 +377,7 @@ class EstimatorInfo:
         requires: names of required parameters.
         takes: names of optional parameters.
         clips: whether ``clip`` limits its weights.
+        counts: whether its :class:`Scores` count weights times rewards.
         in_blocks: whether the scores of a row depend on no other row, and on no column but the three, so that a log can
             be read in blocks; only then can the difference of two policies be estimated.
         less_bias: advice that brings changed weights closer to target / propensity; "" if weights are not changed.
@@ -391,6 +392,7 @@ class EstimatorInfo:
     requires: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     clips: bool = False
+    counts: bool = False
     in_blocks: bool = False
     less_bias: str = ""
     lighter: str = "clipped_ips"
@@ -413,12 +415,13 @@ _SU, _METELLI = "Su et al. 2020", "Metelli et al. 2021"
 ESTIMATORS: dict[str, EstimatorInfo] = {
     info.name: info
     for info in (
-        _info("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), in_blocks=True),
+        _info("ips", "mean of w r", "Horvitz & Thompson 1952", weighted(plain), counts=True, in_blocks=True),
         _info(
             "clipped_ips",
             "mean of min(w, clip) r",
             "Ionides 2008; Bottou et al. 2013",
             weighted(clipped),
+            counts=True,
             in_blocks=True,
             **_CLIPS,
         ),
@@ -440,21 +443,24 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
             **_MODEL,
         ),
         _info("dros", "dr with w lam / (w^2 + lam)", _SU, doubly_robust(optimistic), less_bias="raise lam", **_MODEL),
-        _info("sg_ips", "ips with w / (1 - lam + lam w)", _METELLI, weighted(shrunk), less_bias="lower lam"),
+        _info(
+            "sg_ips", "ips with w / (1 - lam + lam w)", _METELLI, weighted(shrunk), counts=True, less_bias="lower lam"
+        ),
         _info(
             "sg_dr", "dr with w / (1 - lam + lam w)", _METELLI, doubly_robust(shrunk), less_bias="lower lam", **_MODEL
         ),
-        _info("mips", "weights of action groups in place of actions", "Saito & Joachims 2022", mips),
+        _info("mips", "weights of action groups in place of actions", "Saito & Joachims 2022", mips, counts=True),
         _info("beta_ips", "ips minus b (w - 1), b cross-fitted", "Gupta et al. 2024", beta_ips),
         _info(
             "ix_ips",
             "mean of pi / (pi_0 + gamma) r",
             "Gabbianelli et al. 2024",
             weighted(explored),
+            counts=True,
             less_bias="lower gamma",
         ),
         _info("replay", "mean reward where the target takes the logged action", "Li et al. 2011", replay),
-        _info("balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", balanced_ips),
+        _info("balanced_ips", "ips over the mixture of the loggers", "Agarwal et al. 2017", balanced_ips, counts=True),
     )
 }
 

@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
 from recsim_mnar.policies.slots import Entry, Indices, StatefulPolicy
 from recsim_mnar.worlds.base import World, decision_world
+from recsim_mnar.worlds.sessions.catalogue import empty_states, parts_of
 
 ORACLE = "oracle"
 
@@ -111,11 +112,8 @@ class Planner(_Reference, StatefulPolicy):
 
     name = "planner"
     learns: Learns = "own user"
-    _mean: Floats
+    _state: Floats
     _covariance: Floats
-    _recency: Floats
-    _weariness: Floats
-    _satisfaction: Floats
 
     def __init__(self, world: World, *, myopic: bool = False) -> None:
         from recsim_mnar.worlds.sessions.world import SessionsWorld
@@ -130,15 +128,14 @@ class Planner(_Reference, StatefulPolicy):
         self._start()
 
     def _entries(self) -> dict[str, Entry]:
-        """Return the arrays of state per user; without fatigue, recency has no columns."""
+        """Return the arrays per user: the estimated state, in the world's own columns, and the interests' covariance.
+
+        The time stays 0: it is unknown, and of no effect without a calendar.
+        """
         p = self.world.params
-        n_recent = self.n_items if p.fatigue > 0.0 else 0
         return {
-            "_mean": Entry(np.float64, 0, (p.n_factors,)),
+            "_state": Entry(np.float64, 0, empty_states(p, self.n_items, 1).shape[1:]),
             "_covariance": Entry(np.float64, 0, (p.n_factors, p.n_factors)),
-            "_recency": Entry(np.float64, 0, (n_recent,)),
-            "_weariness": Entry(np.float64, 0),
-            "_satisfaction": Entry(np.float64, 0),
         }
 
     def _clear(self, slots: Indices) -> None:
@@ -159,10 +156,11 @@ class Planner(_Reference, StatefulPolicy):
         """
         p = self.world.params
         factors = self.world.catalogue.item_factors
-        self._fade(slots)
-        if p.fatigue > 0.0:
-            self._recency[slots, items] += p.fatigue_of_views
-        mean = self._mean[slots]
+        matrix = self._state[slots]
+        state = parts_of(matrix, p.n_factors)  # views of the matrix
+        state.fade(p)
+        state.was_viewed(p, items)
+        mean = np.ascontiguousarray(state.omega)
         probabilities = self.world.view_probabilities(mean)
         expected = probabilities @ factors
         curvature = np.einsum("np,pi,pj->nij", probabilities, factors, factors, optimize=True)
@@ -170,51 +168,33 @@ class Planner(_Reference, StatefulPolicy):
         before = self._covariance[slots] + p.sigma_omega**2 * np.eye(p.n_factors)
         after = np.linalg.inv(np.linalg.inv(before) + curvature)
         self._covariance[slots] = after
-        self._mean[slots] = mean + np.einsum("nij,nj->ni", after, factors[items] - expected)
-
-    def _fade(self, slots: Indices) -> None:
-        """Multiply recency and weariness by the memory of fatigue: one event has passed."""
-        if self.world.params.fatigue > 0.0:
-            self._recency[slots] *= self.world.params.fatigue_memory
-            self._weariness[slots] *= self.world.params.fatigue_memory
+        state.omega[:] = mean + np.einsum("nij,nj->ni", after, factors[items] - expected)
+        self._state[slots] = matrix
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Implement :meth:`Policy.learn`: update fatigue and satisfaction, and move interests towards clicked items."""
+        """Implement :meth:`Policy.learn`: update the state by the items shown and clicked, as if the mean were true."""
         p = self.world.params
         slots = self._slots.find(users)
         actions = np.asarray(actions)
-        factors = self.world.catalogue.item_factors
-        mean = self._mean[slots]
-        factors_shown = factors[actions]
-        self._fade(slots)
-        if p.fatigue > 0.0:
-            self._weariness[slots] += self._recency[slots, actions]
-            self._recency[slots, actions] += 1.0
-        if p.retention > 0.0:
-            length = np.maximum(np.sqrt((mean**2).sum(axis=1)), 1e-9)  # a mean of 0 suits no item
-            suits = np.tanh((mean * factors_shown).sum(axis=1) / length)
-            memory = p.retention_memory
-            self._satisfaction[slots] = memory * self._satisfaction[slots] + (1.0 - memory) * suits
-        if p.influence > 0.0:
-            is_clicked = np.asarray(rewards) > 0.0
-            clicking = slots[is_clicked]
-            self._mean[clicking] += p.influence * (factors_shown[is_clicked] - self._mean[clicking])
+        factors = self.world.catalogue.item_factors[actions]
+        matrix = self._state[slots]
+        state = parts_of(matrix, p.n_factors)  # views of the matrix
+        state.fade(p)
+        state.was_shown(p, actions, factors)
+        state.was_clicked(p, np.asarray(rewards) > 0.0, factors)
+        self._state[slots] = matrix
 
     def scores(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.scores`: the value of each item in the estimated states."""
-        slots = self._slots.find(users)
-        fading = self.world.params.fatigue_memory
-        if not self.world.params.changes:
-            return self.world.reward_means(self._mean[slots])
-        # The columns of a state in the sessions world; fatigue fades before the coming decision.
-        weariness = fading * self._weariness[slots]
-        time = np.zeros(len(slots))  # unknown, and of no effect without a calendar
-        state = np.column_stack(
-            [self._mean[slots], fading * self._recency[slots], weariness, self._satisfaction[slots], time]
-        )
+        p = self.world.params
+        matrix = self._state[self._slots.find(users)]
+        state = parts_of(matrix, p.n_factors)
+        if not p.changes:
+            return self.world.reward_means(state.omega)
+        state.fade(p)  # before the coming decision; in a copy, as long as it has not happened
         if self.myopic:
-            return self.world.reward_means(state)
-        return self.world.planned_values(state)
+            return self.world.reward_means(matrix)
+        return self.world.planned_values(matrix)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`Policy.act`."""

@@ -27,6 +27,14 @@ class KeywordError(UserError, TypeError):
         return cls(f"unknown keyword {name!r}; {nearest(name, known)} (unexpected keyword argument {name!r})")
 
 
+def added(off: Any) -> Any:
+    """Declare a parameter that a world did not have from the start, with the default that leaves it without effect.
+
+    While it is off, a log's provenance does not name it, so that older parameters still give the same bytes.
+    """
+    return dataclasses.field(default=off, metadata={"added": True})
+
+
 @dataclasses.dataclass(frozen=True)
 class Params:
     """Base of the parameters of worlds: a subclass declares fields and may define ``check``.
@@ -75,6 +83,11 @@ class Params:
             f"n_items is {n_now:,}, not the preset's {n_before:,}. Unchanged: {stayed}. In proportion: "
             f"{in_proportion}. Set that too."
         ]
+
+    def to_provenance(self) -> dict[str, Any]:
+        """Return the parameters for a log's provenance: all but those declared by :func:`added` that are off."""
+        off = {field.name: field.default for field in dataclasses.fields(self) if field.metadata.get("added")}
+        return {name: value for name, value in self.to_dict().items() if name not in off or value != off[name]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:

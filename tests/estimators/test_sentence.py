@@ -202,14 +202,14 @@ def test_of_advice_that_differs_by_its_number_the_largest_is_given():
 
     doubts = [more("few_carry", 1.0, 2), more("wide_interval", 2.0, 1100), more("effective_sample", 1.0, 2)]
     heavy = Finding("heavy_tail", 1.0, 1.0, "heavy", "explore more")
-    records = [of("a", 0.1, 0.0, 0.2, *doubts, heavy), of("b", 0.1, 0.0, 0.2, more("few_carry", 1.0, 3))]
+    records = [record("a", 0.1, 0.0, 0.2, *doubts, heavy), record("b", 0.1, 0.0, 0.2, more("few_carry", 1.0, 3))]
     told = {(reason.message, reason.policies): reason.action for reason in advised_once(reasons(records))}
     assert [action.count("log about") for action in told.values()].count(1) == 2  # one for each policy
     assert "1,100" in told["wide_interval", ("a",)]
     assert told["few_carry", ("a",)] == told["effective_sample", ("a",)] == ""
     assert told["heavy", ("a",)] == heavy.action
     equal = [more("few_carry", 1.0, 2), more("effective_sample", 1.0, 2)]
-    assert [bool(r.action) for r in advised_once(reasons([of("a", 0.1, 0.0, 0.2, *equal)]))].count(True) == 1
+    assert [bool(r.action) for r in advised_once(reasons([record("a", 0.1, 0.0, 0.2, *equal)]))].count(True) == 1
 
 
 @pytest.mark.parametrize(

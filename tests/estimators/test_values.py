@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS
+from recsim_mnar.estimators.scores import Rows
 from twins.facts import difference, estimate_value
 from twins.findings import doubts
 
@@ -51,37 +56,63 @@ def beta_by_hand(w, r, fold):
     return total / w.size
 
 
-FORMULAS = [
-    # weight w, reward r, logged and target probability p and t, model's value m, and reward less model d
-    ("ips", {}, lambda w, r, **_: np.mean(w * r)),
-    ("clipped_ips", {"clip": 2.0}, lambda w, r, **_: np.mean(np.minimum(w, 2.0) * r)),
-    ("snips", {}, lambda w, r, **_: np.sum(w * r) / np.sum(w)),
-    ("dm", {}, lambda m, **_: np.mean(m)),
-    ("dr", {}, lambda w, m, d, **_: np.mean(m + w * d)),
-    ("clipped_dr", {"clip": 2.0}, lambda w, m, d, **_: np.mean(m + np.minimum(w, 2.0) * d)),
-    ("sndr", {}, lambda w, m, d, **_: np.mean(m) + np.sum(w * d) / np.sum(w)),
-    ("switch_dr", {"tau": 1.5}, lambda w, m, d, **_: np.mean(m + np.where(w <= 1.5, w, 0.0) * d)),
-    ("dros", {"lam": 3.0}, lambda w, m, d, **_: np.mean(m + 3.0 * w / (w**2 + 3.0) * d)),
-    ("sg_ips", {"lam": 0.3}, lambda w, r, **_: np.mean(w / (0.7 + 0.3 * w) * r)),
-    ("sg_dr", {"lam": 0.3}, lambda w, m, d, **_: np.mean(m + w / (0.7 + 0.3 * w) * d)),
-    ("sg_ips", {"lam": 1.0}, lambda t, r, **_: np.mean((t > 0) * r)),  # indicators
-    ("ix_ips", {"gamma": 0.05}, lambda t, p, r, **_: np.mean(t / (p + 0.05) * r)),
-    ("replay", {}, lambda t, r, **_: np.sum(t * r) / np.sum(t)),
-    ("beta_ips", {"folds": 4}, lambda w, r, **_: beta_by_hand(w, r, np.arange(N) % 4)),
-]
+def formulas(log):
+    """Name, parameters and value of estimators by their textbook formulas: one or more rows for every estimator."""
+    r, p, t, q, m = (log[k] for k in ("reward", "propensity", "target", "q_logged", "q_target"))
+    w = t / p
+    d = r - q
+    rng = np.random.default_rng(0)
+    loggers = np.stack([p, rng.uniform(0.1, 0.9, N)], 1)
+    logger = (rng.random(N) < 0.25).astype(int)
+    mixture = loggers[:, 0] * np.mean(logger == 0) + loggers[:, 1] * np.mean(logger == 1)
+    return [
+        ("ips", {}, np.mean(w * r)),
+        ("clipped_ips", {"clip": 2.0}, np.mean(np.minimum(w, 2.0) * r)),
+        ("snips", {}, np.sum(w * r) / np.sum(w)),
+        ("dm", {}, np.mean(m)),
+        ("dr", {}, np.mean(m + w * d)),
+        ("clipped_dr", {"clip": 2.0}, np.mean(m + np.minimum(w, 2.0) * d)),
+        ("sndr", {}, np.mean(m) + np.sum(w * d) / np.sum(w)),
+        ("switch_dr", {"tau": 1.5}, np.mean(m + np.where(w <= 1.5, w, 0.0) * d)),
+        ("dros", {"lam": 3.0}, np.mean(m + 3.0 * w / (w**2 + 3.0) * d)),
+        ("sg_ips", {"lam": 0.3}, np.mean(w / (0.7 + 0.3 * w) * r)),
+        ("sg_ips", {"lam": 1.0}, np.mean((t > 0) * r)),  # indicators
+        ("sg_dr", {"lam": 0.3}, np.mean(m + w / (0.7 + 0.3 * w) * d)),
+        ("ix_ips", {"gamma": 0.05}, np.mean(t / (p + 0.05) * r)),
+        ("replay", {}, np.sum(t * r) / np.sum(t)),
+        ("mips", {"group_target": t, "group_propensity": p}, np.mean(w * r)),
+        ("beta_ips", {"folds": 4}, beta_by_hand(w, r, np.arange(N) % 4)),
+        ("balanced_ips", {"loggers": loggers, "logger": logger}, np.mean(t / mixture * r)),
+    ]
 
 
-@pytest.mark.parametrize(("name", "parameters", "formula"), FORMULAS)
-def test_textbook_formulas(positive_log, name, parameters, formula):
+def test_textbook_formulas(positive_log):
+    for name, parameters, expected in formulas(positive_log):
+        assert value(positive_log, name, **parameters) == pytest.approx(expected, **TIGHT), name
+
+
+def test_every_estimator_has_a_formula_and_says_whether_it_counts_rewards(positive_log):
     log = positive_log
-    symbols = {"r": log["reward"], "p": log["propensity"], "t": log["target"], "m": log["q_target"]}
-    expected = formula(w=log["target"] / log["propensity"], d=log["reward"] - log["q_logged"], **symbols)
-    assert value(log, name, **parameters) == pytest.approx(expected, **TIGHT)
+    asked = formulas(log)
+    missing = set(ESTIMATORS) - {name for name, *_ in asked}
+    assert not missing, f"{', '.join(sorted(missing))}: write the formula as a row of formulas() in {__file__}"
+    rows = Rows.of(*(log[name] for name in ("reward", "propensity", "target")))
+    rows = replace(rows, q_logged=log["q_logged"], q_target=log["q_target"])
+    for name, parameters, _ in asked:
+        scores = ESTIMATORS[name].scores(rows, **{k: v for k, v in parameters.items() if k != "clip"})
+        counts = scores.counts and scores.linear is not None
+        assert ESTIMATORS[name].counts == counts, f"{name}: its record in scores.py needs counts={counts}"
 
 
-def test_mips_weights_by_the_group(positive_log):
-    groups = {"group_target": positive_log["target"], "group_propensity": positive_log["propensity"]}
-    assert value(positive_log, "mips", **groups) == pytest.approx(value(positive_log, "ips"), **TIGHT)
+@pytest.mark.parametrize("interval", ["betting", "anytime"])
+def test_a_refused_interval_names_every_estimator_that_has_it(positive_log, interval):
+    counting = {name for name, info in ESTIMATORS.items() if info.counts}
+    with pytest.raises(UserError) as refusal:
+        value(positive_log, "snips", interval=interval)
+    listed = re.search(r"\((.*)\)", str(refusal.value)).group(1).split(", ")
+    assert set(listed) == counting
+    assert "mips" in counting
+    assert "dr" not in counting
 
 
 @pytest.mark.parametrize("clip", [0.5, 2.0])
@@ -116,15 +147,6 @@ def test_rewards_are_counted_from_the_least():
     assert value(log, "clipped_ips", clip=1.0) == pytest.approx(clipped, **TIGHT)
     positive = log | {"reward": reward + 2.5}  # least .5, and 0 is counted from all the same
     assert value(positive, "ips") == pytest.approx(np.mean(weight * (reward + 2.5)), **TIGHT)
-
-
-def test_balanced_ips_weighs_by_the_mixture_of_loggers(positive_log):
-    rng = np.random.default_rng(0)
-    loggers = np.stack([positive_log["propensity"], rng.uniform(0.1, 0.9, N)], 1)
-    logger = (rng.random(N) < 0.25).astype(int)
-    mixture = loggers @ (np.bincount(logger) / N)
-    expected = np.mean(positive_log["target"] / mixture * positive_log["reward"])
-    assert value(positive_log, "balanced_ips", loggers=loggers, logger=logger) == pytest.approx(expected, **TIGHT)
 
 
 @pytest.mark.parametrize(

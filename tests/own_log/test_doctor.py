@@ -223,6 +223,26 @@ def test_a_column_that_looks_like_a_target_is_named(frame, examine, separator, d
     assert "maybe_target" not in codes(named)
 
 
+def base(seed=0):
+    """The columns of a clean log of four actions as lists."""
+    rng = np.random.default_rng(seed)
+    action = rng.choice(4, N, p=LOGGING)
+    action[:4] = range(4)
+    return {
+        "user_id": [f"u{i // PER_USER:04}" for i in range(N)],
+        "served_at": [f"2026-03-{1 + i * 28 // N:02} 10:{i % 60:02}:{i // 60 % 60:02}" for i in range(N)],
+        "arm": [f"a{k}" for k in action],
+        "pscore": LOGGING[action].tolist(),
+        "clicks": (rng.random(N) < 0.1 + 0.1 * action).astype(int).tolist(),
+        "target_new": np.array([0.1, 0.2, 0.3, 0.4])[action].tolist(),
+    }
+
+
+def write(path, data, separator=",", decimal="."):
+    pd.DataFrame(data).to_csv(path, sep=separator, decimal=decimal, index=False)
+    return path
+
+
 def typed(file, capsys, *words):
     """The command that `doctor` says to type, without its name; empty without any."""
     _, out, _ = run(capsys, "doctor", file, *words, "--json", "-")
@@ -256,10 +276,8 @@ def neutral(order):
 def test_the_propensities_are_the_column_that_the_rows_agree_with(tmp_path, capsys, order, without):
     data = neutral(order)
     data.pop(without, None)
-    if without and {"rabatt", "feature 0"} & set(
-        order
-    ):  # nothing tells a discount from a probability where the item is not known
-        return
+    if without and {"rabatt", "feature 0"} & set(order):
+        return  # nothing tells a discount from a probability where the item is not known
     file = write(tmp_path / "f.csv", data, ";", ",")
     words = typed(file, capsys)
     assert option_of(words, "--propensity-column") == "p_alt"

@@ -74,6 +74,20 @@ def test_an_estimate_that_the_log_cannot_carry_is_marked_and_its_number_shown():
     assert not any("?" in line for line in scoreboard(comparison()).lines())
 
 
+def test_the_small_study_prints_its_four_columns_in_80(capsys, tmp_path):
+    """Those of the README: a column that grows must not push one out."""
+    sizes = ("train_users=200", "test_users=200", "arm_users=200", "truth_users=500", "folds=3")
+    options = [word for size in sizes for word in ("--option", size)]
+    status, text, _ = run(capsys, "compare", "--preset", "quick", *options, "--out", tmp_path / "run")
+    assert status == 0
+    lines = text.splitlines()
+    (head,) = (number for number, line in enumerate(lines) if line.startswith("agent"))
+    assert lines[head].split() == ["agent", "HR@1", "clipped", "IPS", "A/B", "CTR", "true", "CTR"]
+    rows = lines[head : head + 7]
+    assert len({row.split()[0] for row in rows[1:]} & {"svd", "item-knn", "user-knn", "random"}) == 4
+    assert max(map(len, rows)) <= WIDTH
+
+
 def test_it_fits_80_columns_with_names_of_any_length():
     found = comparison(setting=Setting("sessions", 2000, 5000, 0, "jeunen2019"))
     long = [replace(r, agent=r.agent if r.agent == "svd" else f"package.module:{r.agent}" * 3) for r in found.records]

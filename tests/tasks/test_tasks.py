@@ -25,7 +25,8 @@ from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.evaluating import mean_of, task_env
-from recsim_mnar.worlds.sessions.params import OF_SLATES
+from recsim_mnar.worlds.params import added
+from recsim_mnar.worlds.sessions.params import SessionsParams
 from toys import Always, refused
 from twins.cases import quick_first
 from twins.commands import done, run
@@ -46,8 +47,8 @@ FROZEN = {
     "sessions-slates-10-v1": "c53a623e7f599e9c78964e45f001e24162fee0c593818a898d92d731306f4331",
 }
 """A task is never changed: another one has another version."""
-LATER = {"sessions": set(OF_SLATES), "purchases": {"coupling"}}
-"""By world, parameters that came after its tasks."""
+UNFROZEN = {"uplift-200-v1": {"coupling": "independent"}}
+"""By task, parameters that its file lacks and the provenance of its logs has all the same."""
 
 
 def per_user(world, policy, n_users, seed, horizon):
@@ -70,13 +71,26 @@ def test_files_are_those_that_were_frozen():
     assert tasks() == sorted(FROZEN)
     for name in tasks():
         assert task(name).digest == FROZEN[name]
-        world = task(name).make_world()
-        # Every parameter stands in the file, but those that came later and are off.
-        made = world.params.to_dict()
-        later = set() if name == "sessions-slates-10-v1" else LATER.get(task(name).world, set())
-        assert {key: value for key, value in made.items() if key in task(name).params} == dict(task(name).params)
-        assert set(made) - set(task(name).params) <= later
-        assert made.get("coupling", "independent") == "independent"
+        # Parameters that came later are off, and then no log names them.
+        described = task(name).make_world().describe()["params"]
+        assert described == dict(task(name).params) | UNFROZEN.get(name, {}), f"{name}: declare new ones by added()"
+
+
+@dataclasses.dataclass(frozen=True)
+class Sated(SessionsParams):
+    """Parameters with one more, which is off by default."""
+
+    satiation: float = added(0.0)
+
+
+def test_a_later_parameter_that_is_off_leaves_frozen_tasks_and_logs_as_they_were():
+    frozen = [dict(task(name).params) for name in tasks() if task(name).world == "sessions"]
+    assert len(frozen) > 5
+    for params in frozen:
+        assert Sated.from_dict(params).to_provenance() == params
+        sated = Sated.from_dict(params | {"satiation": 0.2})
+        assert sated.to_provenance() == params | {"satiation": 0.2}
+        assert Sated.from_dict(sated.to_provenance()) == sated
 
 
 LONG = {"sessions-slates-10-v1", "campaigns-60-v1", "uplift-200-v1", "retention-50-v1", "fatigue-50-v1"}

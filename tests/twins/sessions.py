@@ -19,6 +19,15 @@ PERIODS = 64  # of a calendar
 NAN = float("nan")
 
 
+EFFECTS = {
+    "fatigue": {"n_items": 9, "fatigue": 0.7, "fatigue_spread": 0.3, "fatigue_of_views": 0.4, "fatigue_memory": 0.85},
+    "retention": {"n_items": 14, "n_flips": 7, "retention": 1.5, "retention_memory": 0.7, "clock": "normal"},
+    "influence": {"n_items": 12, "n_factors": 7, "influence": 0.4, "click_link": "logistic", "sigma_omega": 0.2},
+    "calendar": {"n_items": 25, "calendar": 300.0, "arriving": 0.6, "ageing": 3.0, "trend": 2.0, "n_flips": 9},
+}
+"""Parameters that switch on one effect each, with which kernels of single items and of slates meet their twins."""
+
+
 class Catalogue(NamedTuple):
     gamma: np.ndarray  # (P, K) organic item factors
     mu: np.ndarray  # (P,) organic offsets

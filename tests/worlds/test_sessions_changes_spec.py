@@ -1,6 +1,6 @@
 """What the four switches of the sessions world mean, by cases that a reader can work out by hand.
 
-The plain twin alone is tested here: no kernel, and no world of the package.
+The plain twin alone is tested here: no kernel, and no world of the package, but the defaults of its parameters.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 from recsim_mnar import rng
 from recsim_mnar.rng import Stream
+from recsim_mnar.worlds.sessions.params import SessionsParams
 from twins import sessions as twin
 from twins.differences import assert_same
 from twins.sessions import BANDIT, ORGANIC
@@ -54,7 +55,7 @@ def settings(**changes):
         "p_bandit_to_organic": 0.2,
         "p_leave_bandit": 0.1,
     }
-    return SimpleNamespace(**plain | OFF | changes)
+    return SimpleNamespace(**SessionsParams().to_dict() | plain | OFF | changes)
 
 
 def lives(params, act, users, catalogue=None):

@@ -27,10 +27,7 @@ CASES = {
     # What is left weighs next to nothing against what was seen: float32 would lose it.
     "no repeats, far apart": SessionsParams(n_items=40, no_repeats=True, sigma_mu_organic=40.0, p_leave_organic=0.002),
     "logistic": SessionsParams(n_items=12, click_link="logistic", clock="normal", no_repeats=True, n_flips=6),
-    "fatigue": SessionsParams(n_items=9, fatigue=0.7, fatigue_spread=0.3, fatigue_of_views=0.4, fatigue_memory=0.85),
-    "retention": SessionsParams(n_items=14, n_flips=7, retention=1.5, retention_memory=0.7, clock="normal"),
-    "influence": SessionsParams(n_items=12, n_factors=7, influence=0.4, click_link="logistic", sigma_omega=0.2),
-    "calendar": SessionsParams(n_items=25, calendar=300.0, arriving=0.6, ageing=3.0, trend=2.0, n_flips=9),
+    **{name: SessionsParams(**effect) for name, effect in twin.EFFECTS.items()},
     "calendar, all arrive": SessionsParams(n_items=8, calendar=150.0, arriving=0.999, trend=1.0, clock="normal"),
     "all of them": SessionsParams(
         n_items=16,

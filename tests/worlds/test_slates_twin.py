@@ -30,6 +30,7 @@ STRONG = {"n_items": 9, "n_factors": 4, "n_flips": 3, "slate_size": 4, "click_li
 FAINT = {"n_items": 12, "n_factors": 5, "slate_size": 3, "p_organic_to_bandit": 0.1, "p_bandit_to_organic": 0.02}
 FATIGUE = {"fatigue": 0.7, "fatigue_spread": 0.3, "fatigue_of_views": 0.4, "fatigue_memory": 0.85}
 CALENDAR = {"calendar": 300.0, "arriving": 0.6, "ageing": 3.0, "trend": 2.0}
+OF_EFFECTS = ("position-several", "cascade-several", "independent-several", "position-one")
 CASES = {
     **{f"{name}, recogym link": FAINT | each for name, each in OPTIONS.items()},
     **{f"{name}, logistic link": STRONG | each for name, each in OPTIONS.items()},
@@ -38,12 +39,12 @@ CASES = {
     "even examination": STRONG | {"examination": 0.0},
     "cascade that goes on": STRONG | OPTIONS["cascade-several"] | {"continues": 1.0, "continues_after_click": 1.0},
     "cascade of one place": STRONG | OPTIONS["cascade-one"] | {"continues": 0.0, "continues_after_click": 0.0},
-    "fatigue": STRONG | FATIGUE,
+    **{
+        name: STRONG | OPTIONS[reading] | effect
+        for (name, effect), reading in zip(single.EFFECTS.items(), itertools.cycle(OF_EFFECTS), strict=False)
+    },
     "fatigue, one click": STRONG | FATIGUE | OPTIONS["independent-one"],
-    "retention": STRONG | OPTIONS["cascade-several"] | {"retention": 1.5, "retention_memory": 0.7, "n_flips": 4},
-    "influence": STRONG | OPTIONS["independent-several"] | {"influence": 0.4, "sigma_omega": 0.2},
     "influence, one click": STRONG | OPTIONS["cascade-one"] | {"influence": 0.4, "sigma_omega": 0.2},
-    "calendar": STRONG | OPTIONS["position-one"] | CALENDAR | {"n_items": 25},
     "calendar, cascade": STRONG | OPTIONS["cascade-several"] | CALENDAR | {"n_items": 25},
     "no repeats": STRONG | {"n_items": 20, "no_repeats": True, "p_organic_to_bandit": 0.4},
     "clock": STRONG | OPTIONS["independent-one"] | {"clock": "normal", "clock_mean": 2.0, "sigma_omega": 0.3},

@@ -2,7 +2,9 @@
 """Compiled search for flipped pairs of items, and the effects that change behaviour over time.
 
 These effects, called *changes*, are fatigue, retention, influence and the calendar. They are passed to the dynamics as
-one argument ``changes``, which is None in a world without them; their code is then not compiled.
+one argument ``changes``, which is None in a world without them; their code is then not compiled. The dynamics of single
+items and of slates call the same functions, so that a new effect is written here alone: :func:`arrive_changed`,
+:func:`viewed`, :func:`effect_of_past`, :func:`was_shown`, :func:`was_clicked` and :func:`out_of`.
 """
 
 from __future__ import annotations
@@ -69,7 +71,8 @@ Changes = namedtuple(
 Scalars: ``fatigue``, ``spread``, ``of_views``, ``retention``, ``influence`` and ``calendar`` are parameters of the
 world; ``shrinking`` is minus the logarithm of ``fatigue_memory``, ``keeping`` is ``retention_memory``, ``width`` the
 length of a period of the calendar. Arrays of the catalogue, in item order: ``shift`` (periods, P), -inf before an item
-arrives, without rows if there is no calendar; ``factors`` (P, K) and ``offsets`` (P,) of views. State of the users:
+arrives, without rows if there is no calendar; ``factors`` (P, K) and ``offsets`` (P,) of views. State of the users,
+which a copy of the lanes takes over, is all from ``recency`` up to ``weights``:
 ``recency`` (n, P) as of step ``noted`` (n, P), ``weariness`` (n,) as of step ``wearied`` (n,), ``satisfaction`` (n,).
 Working space: ``weights`` (P,).
 """
@@ -106,41 +109,57 @@ def period_of(changes, time):
 
 
 @inner
-def recency_of(changes, lane, step, item):
+def _recency_of(changes, lane, step, item):
     """Return an item's recency at a step: the number of earlier showings and views, weighted down by their age."""
     return changes.recency[lane, item] * exp64(-changes.shrinking * np.float64(step - changes.noted[lane, item]))
 
 
 @inner
-def weariness_of(changes, lane, step):
+def _weariness_of(changes, lane, step):
     """Return the weariness of a lane's user at a step: recencies at earlier showings, weighted down by their age."""
     return changes.weariness[lane] * exp64(-changes.shrinking * np.float64(step - changes.wearied[lane]))
 
 
 @inner
-def tired(changes, lane, step, item):
-    """Return the factor by which fatigue multiplies an item's click probability, and record that the item is shown."""
+def effect_of_past(changes, lane, step, item):
+    """Return the factor by which a user's earlier events multiply an item's click probability; fatigue has one."""
     if changes.fatigue == 0.0:
         return 1.0
-    recency = recency_of(changes, lane, step, item)
-    weariness = weariness_of(changes, lane, step)
-    changes.weariness[lane] = weariness + recency
-    changes.wearied[lane] = step
-    changes.recency[lane, item] = recency + 1.0
-    changes.noted[lane, item] = step
-    return exp64(-changes.fatigue * (recency + changes.spread * weariness))
+    worn = _recency_of(changes, lane, step, item) + changes.spread * _weariness_of(changes, lane, step)
+    return exp64(-changes.fatigue * worn)
+
+
+@inner
+def was_shown(changes, lane, step, omega, item):
+    """Record that an item was shown, for satisfaction and for fatigue; ``omega`` (n, K) are all lanes' interests."""
+    _satisfied(changes, lane, omega[lane], item)
+    if changes.fatigue != 0.0:
+        recency = _recency_of(changes, lane, step, item)
+        changes.weariness[lane] = _weariness_of(changes, lane, step) + recency
+        changes.wearied[lane] = step
+        changes.recency[lane, item] = recency + 1.0
+        changes.noted[lane, item] = step
+
+
+@inner
+def was_clicked(changes, lane, omega, item):
+    """Record a click on an item: influence moves the user's interests ``omega[lane]`` towards the item's factors."""
+    if changes.influence != 0.0:
+        interests = omega[lane]
+        for k in range(changes.factors.shape[1]):
+            interests[k] = (1.0 - changes.influence) * interests[k] + changes.influence * changes.factors[item, k]
 
 
 @inner
 def viewed(changes, lane, step, item):
     """Record a view of an item for fatigue."""
     if changes.fatigue != 0.0 and changes.of_views != 0.0:
-        changes.recency[lane, item] = recency_of(changes, lane, step, item) + changes.of_views
+        changes.recency[lane, item] = _recency_of(changes, lane, step, item) + changes.of_views
         changes.noted[lane, item] = step
 
 
 @inner
-def satisfied(changes, lane, omega, item):
+def _satisfied(changes, lane, omega, item):
     """Update the satisfaction of a user who is shown an item, by how well the item suits the interests.
 
     The suitability is tanh of the inner product of item factors and interests over the norm of the interests, in
@@ -165,14 +184,6 @@ def out_of(changes, lane, other, out):
     if changes.retention == 0.0:
         return out
     return min(other + (out - other) * exp64(-changes.retention * changes.satisfaction[lane]), 1.0)
-
-
-@inner
-def pulled(changes, omega, item):
-    """Move the interests of a user who clicks towards the item's factors."""
-    if changes.influence != 0.0:
-        for k in range(changes.factors.shape[1]):
-            omega[k] = (1.0 - changes.influence) * omega[k] + changes.influence * changes.factors[item, k]
 
 
 @inner

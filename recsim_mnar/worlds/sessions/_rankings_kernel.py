@@ -10,9 +10,9 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
+from recsim_mnar.kernels._rng_kernel import block, unit53
 from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
-from recsim_mnar.worlds.sessions._catalogue_kernel import pulled, recency_of, satisfied, tired, weariness_of
+from recsim_mnar.worlds.sessions._catalogue_kernel import was_clicked, was_shown
 from recsim_mnar.worlds.sessions._sessions_kernel import (
     ORGANIC,
     S_RESPONSE,
@@ -100,10 +100,7 @@ def expected_clicks_of(reading, attraction, out):
 
 @inlined
 def _attraction(dynamics, tables, changes, lanes, lane, action):
-    """Return the click probability of an item if the lane's user looks at it now; 0 for an empty position (-1).
-
-    Fatigue is included, but unlike in ``tired`` the showing is not recorded.
-    """
+    """Return the click probability of an item if the lane's user looks at it now; 0 for an empty position (-1)."""
     if action < 0:
         return 0.0
     omega = lanes.omega[lane]
@@ -111,12 +108,7 @@ def _attraction(dynamics, tables, changes, lanes, lane, action):
         return click_probability(
             tables.click_factors, tables.click_offsets, omega, dynamics.n_factors, action, dynamics.logistic_clicks
         )
-    probability = click_probability_now(dynamics, tables, changes, lanes, lane, action)
-    if changes.fatigue != 0.0:
-        step = lanes.step[lane]
-        worn = recency_of(changes, lane, step, action) + changes.spread * weariness_of(changes, lane, step)
-        probability *= exp64(-changes.fatigue * worn)
-    return probability
+    return click_probability_now(dynamics, tables, changes, lanes, lane, action)
 
 
 @inlined
@@ -196,15 +188,14 @@ def respond_to_ranking(dynamics, tables, changes, reading, lanes, lane, rows, r,
     if changes is not None:
         for j in range(size):
             if items[j] >= 0:
-                satisfied(changes, lane, lanes.omega[lane], np.int64(items[j]))
-                tired(changes, lane, step + j, np.int64(items[j]))
+                was_shown(changes, lane, step + j, lanes.omega, np.int64(items[j]))
     lanes.n_decisions[lane] += 1
     lanes.step[lane] += size - 1
     state = after_answer(dynamics, changes, lane, unit53(c, d))
     if changes is not None:
         for j in range(size):
             if reading.clicked[j] > 0.0:
-                pulled(changes, lanes.omega[lane], np.int64(items[j]))
+                was_clicked(changes, lane, lanes.omega, np.int64(items[j]))
     move(dynamics, lanes, lane, state)
     # As after a single item: after a click at any position the user browses.
     lanes.phase[lane] = ORGANIC if n > 0 else state

@@ -16,13 +16,13 @@ from recsim_mnar.kernels._rng_kernel import block, exp64, normal, unit53
 from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
 from recsim_mnar.worlds.sessions._catalogue_kernel import (
     arrive_changed,
+    effect_of_past,
     out_of,
     period_of,
-    pulled,
-    satisfied,
-    tired,
     view_in_period,
     viewed,
+    was_clicked,
+    was_shown,
 )
 from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 
@@ -260,17 +260,14 @@ def browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r
 
 @inner
 def click_probability_now(dynamics, tables, changes, lanes, lane, action):
-    """Return the click probability of an item now, in a world with changes.
-
-    The calendar's shift is included, fatigue is not. An item that has not arrived has probability 0.
-    """
+    """Return the click probability of an item now, in a world with changes; 0 for an item that has not arrived."""
     x = click_score(tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, action)
     period = period_of(changes, lanes.time[lane])
     if period >= 0:
         x += changes.shift[period, action]
     if x == -np.inf:
         return 0.0
-    return click_of(x, dynamics.logistic_clicks)
+    return click_of(x, dynamics.logistic_clicks) * effect_of_past(changes, lane, lanes.step[lane], action)
 
 
 @spliced
@@ -281,8 +278,7 @@ def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity)
     clicked = False
     if changes is not None:
         probability = click_probability_now(dynamics, tables, changes, lanes, lane, np.int64(action))
-        satisfied(changes, lane, lanes.omega[lane], np.int64(action))
-        probability *= tired(changes, lane, lanes.step[lane], np.int64(action))
+        was_shown(changes, lane, lanes.step[lane], lanes.omega, np.int64(action))
         clicked = uniform < probability
         if dynamics.keep_truth:
             rows.click_probability[r] = probability
@@ -303,7 +299,7 @@ def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity)
     lanes.n_decisions[lane] += 1
     state = after_answer(dynamics, changes, lane, unit53(c, d))
     if changes is not None and clicked:
-        pulled(changes, lanes.omega[lane], np.int64(action))
+        was_clicked(changes, lane, lanes.omega, np.int64(action))
     move(dynamics, lanes, lane, state)
     # After a click the user browses, whatever state was drawn. The drift above depends on the drawn state.
     lanes.phase[lane] = ORGANIC if clicked else state

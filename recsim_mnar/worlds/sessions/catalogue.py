@@ -19,6 +19,7 @@ from recsim_mnar.worlds.sessions.params import SessionsParams
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+Items = NDArray[np.integer[Any]]
 
 
 _ARRAYS = ("item_factors", "item_offsets", "click_factors", "click_offsets")
@@ -233,17 +234,17 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
 
 
 def state_arrays(changes: Any) -> tuple[NDArray[Any], ...]:
-    """Return the arrays of ``changes`` that are the lanes' state, to be copied with the lanes; () if it is None.
-
-    These are ``recency``, ``noted``, ``weariness``, ``wearied`` and ``satisfaction``; ``weights`` is working space.
-    """
+    """Return the arrays of ``changes`` that are the lanes' state, to be copied with the lanes; () if it is None."""
     if changes is None:
         return ()
-    return changes[-6:-1]  # the last fields but one, in the order above
+    fields = changes._fields
+    return changes[fields.index("recency") : fields.index("weights")]
 
 
 class State(NamedTuple):
-    """Hidden states of n users at their next events, separated by :func:`parts_of`.
+    """Hidden states of n users at their next events; a world, its lanes and a planner agree on this order of columns.
+
+    Fields after ``recency`` are one number per user.
 
     Attributes:
         omega: (n, K) interests.
@@ -259,9 +260,47 @@ class State(NamedTuple):
     satisfaction: Floats
     time: Floats
 
+    def matrix(self) -> Floats:
+        """Return the states as one matrix (n, d): the fields side by side."""
+        return np.column_stack(self)
 
-def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
-    """Return the states of :class:`State` as one matrix, (n, K + P + 3), or (n, K + 3) without fatigue.
+    def effect_of_past(self, params: SessionsParams) -> Floats:
+        """Return the factors, (n, P) or (n, 1), by which earlier events multiply the items' click probabilities."""
+        if params.fatigue == 0.0:
+            return np.ones((len(self.omega), 1))
+        log_loss = -params.fatigue * (self.recency + params.fatigue_spread * self.weariness[:, None])
+        return exp(log_loss.ravel()).reshape(log_loss.shape)
+
+    def fade(self, params: SessionsParams) -> None:
+        """Multiply recency and weariness by the memory of fatigue, in place: one event has passed."""
+        for faded in (self.recency, self.weariness):
+            faded *= params.fatigue_memory
+
+    def was_viewed(self, params: SessionsParams, items: Items) -> None:
+        """Record a view of item ``items[i]`` by user i, in place."""
+        if params.fatigue > 0.0:
+            self.recency[np.arange(len(items)), items] += params.fatigue_of_views
+
+    def was_shown(self, params: SessionsParams, items: Items, factors: Floats) -> None:
+        """Record that item ``items[i]`` with factors ``factors[i]``, (n, K), was shown to user i, in place."""
+        if params.fatigue > 0.0:
+            rows = np.arange(len(items))
+            self.weariness[:] += self.recency[rows, items]
+            self.recency[rows, items] += 1.0
+        if params.retention > 0.0:
+            length = np.maximum(np.sqrt((self.omega**2).sum(axis=1)), 1e-9)  # interests of 0 suit no item
+            suits = np.tanh((self.omega * factors).sum(axis=1) / length)
+            memory = params.retention_memory
+            self.satisfaction[:] = memory * self.satisfaction + (1.0 - memory) * suits
+
+    def was_clicked(self, params: SessionsParams, is_clicked: NDArray[np.bool_], factors: Floats) -> None:
+        """Record the clicks of users on items with these factors (n, K), in place; ``is_clicked`` is (n,)."""
+        if params.influence > 0.0:
+            self.omega[is_clicked] += params.influence * (factors[is_clicked] - self.omega[is_clicked])
+
+
+def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> State:
+    """Return the states of users as of their next events.
 
     Recency and weariness, stored as of the step of their last change, are decayed to the present step.
 
@@ -274,9 +313,17 @@ def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
     since = (step[:, None] - changes.noted).astype(np.float64)
     worn = changes.weariness * exp(-changes.shrinking * (step - changes.wearied).astype(np.float64))
     recency = changes.recency * exp((-changes.shrinking * since).ravel()).reshape(since.shape)
-    return np.concatenate([omega, recency, worn[:, None], changes.satisfaction[:, None], time[:, None]], axis=1)
+    return State(omega, recency, weariness=worn, satisfaction=changes.satisfaction, time=time)
 
 
-def parts_of(state: Floats, n_factors: int) -> State:
-    """Return the parts of a matrix of states that :func:`state_of` made, with K = ``n_factors``."""
-    return State(state[:, :n_factors], state[:, n_factors:-3], *state[:, -3:].T)
+def parts_of(matrix: Floats, n_factors: int) -> State:
+    """Return the states of a :meth:`State.matrix` with K = ``n_factors``, as views of it."""
+    n_numbers = len(State._fields) - 2
+    return State(matrix[:, :n_factors], matrix[:, n_factors:-n_numbers], *matrix[:, -n_numbers:].T)
+
+
+def empty_states(params: SessionsParams, n_items: int, n: int) -> Floats:
+    """Return the matrix of the states of n users without interests and without a past."""
+    n_recent = n_items if params.fatigue > 0.0 else 0
+    numbers = dict.fromkeys(State._fields[2:], np.zeros(n))
+    return State(np.zeros((n, params.n_factors)), np.zeros((n, n_recent)), **numbers).matrix()

@@ -186,14 +186,14 @@ class SessionsLanes(Lanes):
 
     @property
     def state(self) -> Floats:
-        """Implement :attr:`Lanes.state`: the matrix of :func:`state_of`, or without changes the interests (n, K).
+        """Implement :attr:`Lanes.state`: the matrix of a :class:`State`, or without changes the interests (n, K).
 
         The interests are returned as a view, which follows the lanes.
         """
         omega = self._lane_arrays.omega[:, : self.n_factors]
         if self._changes is None:
             return omega
-        return state_of(self._changes, omega, self.step, self.time)
+        return state_of(self._changes, omega, self.step, self.time).matrix()
 
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""

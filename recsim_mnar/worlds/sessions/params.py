@@ -231,11 +231,11 @@ class SessionsParams(Params):
         return self
 
     def to_provenance(self) -> dict[str, Any]:
-        """Return the parameters for a log's provenance; without those of slates if single items are shown.
+        """Implement :meth:`Params.to_provenance`; without the parameters of slates if single items are shown.
 
-        Logs of single items thus have the same provenance as before slates were introduced.
+        This is for slates alone, whose parameters count together: a parameter of your own is declared by ``added``.
         """
-        values = self.to_dict()
+        values = super().to_provenance()
         if self.slate_size > 1:
             return values
         return {name: v for name, v in values.items() if name not in OF_SLATES}

@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.elementary import exp
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.lanes import Actions, Columns, Floats
 from recsim_mnar.worlds.sessions.catalogue import PERIODS, Catalogue, make_catalogue, parts_of, read_catalogue, shifts
@@ -127,7 +126,7 @@ class SessionsWorld(DecisionWorld):
         """Return the click probability (n, P) of every item in hidden states (n, d).
 
         Implements :meth:`DecisionWorld.reward_means`. The states of a world without later effects or calendar are the
-        interests (n, K); otherwise they are those of :func:`~recsim_mnar.worlds.sessions.catalogue.state_of`.
+        interests (n, K); otherwise they are those of :class:`~recsim_mnar.worlds.sessions.catalogue.State`.
         """
         p = self.params
         if not p.changes:
@@ -136,11 +135,7 @@ class SessionsWorld(DecisionWorld):
         shift = None
         if p.calendar > 0.0:
             shift = self._shift[np.minimum(now.time / (p.calendar / PERIODS), PERIODS - 1).astype(np.int64)]
-        means = self.click_probabilities(now.omega, shift)
-        if p.fatigue > 0.0:
-            log_loss = -p.fatigue * (now.recency + p.fatigue_spread * now.weariness[:, None])
-            means *= exp(log_loss.ravel()).reshape(log_loss.shape)
-        return means
+        return self.click_probabilities(now.omega, shift) * now.effect_of_past(p)
 
     def planned_values(self, state: Floats) -> Floats:
         """Return an index of each item's long-term value; implements :meth:`DecisionWorld.planned_values`.
