@@ -462,7 +462,7 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # Tokens of code that a room may hold: what it held when it was last made smaller, and 5 % more. They only fall. Where a
 # change needs more, a line of reason stands beside the number.
 TOKENS = {
-    "own_log": 63_200,  # and the reading of logs in blocks, which was of estimators
+    "own_log": 64_900,  # the doctor tests each column that it proposes; plans that are guesses say so
     "agents": 48_400,
     "estimators": 46_400,
     "worlds": 41_500,
@@ -480,12 +480,12 @@ TOKENS = {
     "datasets": 11_600,
     "simulation": 11_400,
     "answers": 11_300,  # records and sentences, which were of estimators
-    "studies": 10_700,
+    "studies": 11_000,  # a table with intervals, and parts of a study by `where`
     "kernels": 8_300,
     "models": 8_000,
     "replays": 7_600,
     "the root": 7_400,
-    "tasks": 6_100,
+    "tasks": 7_800,  # evaluate_agent: the score of an agent that acts in the environment
     "integrations": 6_000,
     "export": 4_300,
     "runs": 4_300,
@@ -493,9 +493,9 @@ TOKENS = {
 AROUND = {"tests": 453_600, "benchmarks": 209_600}
 """Tokens of what stands around the package: as reached, and 5 % more."""
 EXPERIMENTAL = ("protocols", "studies", "tasks")
-EXPERIMENTS = 51_300
+EXPERIMENTS = 53_400  # with evaluate_agent, 1,750
 """Tokens of protocols, studies and tasks together, without slack."""
-MODULES = 256  # of the package and agents together
+MODULES = 257  # of the package and agents together; tasks/episodes.py is evaluate_agent's
 PER_LINE, LONG, WIDE = 9.7, 0, 17
 """Tokens per line of the package and agents, and functions above 60 lines and above 8 parameters; kernels apart."""
 MOST_LINES, MOST_PARAMETERS = 60, 8

@@ -17,7 +17,7 @@ import recsim_mnar
 
 TOP = {
     "verbs": """agent calibrate check compare compare_interactions difference estimate estimate_agents estimate_file
-        evaluate make_world plan_ab read_log replay run_study simulate simulate_online task
+        evaluate evaluate_agent make_world plan_ab read_log replay run_study simulate simulate_online task
         task_dataset task_names validate value_on_log""",
     "nouns": """ABPlan Comparison DecisionWorld Design Estimate Evaluation ExposureWorld
         Facts FeaturePolicy FileAnswer FittedWorld Interactions Learner Log MachineError OnlineRun Oracle Planner

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -37,6 +38,8 @@ from recsim_mnar.estimators.facts import (
     refuse_outside,
 )
 from recsim_mnar.estimators.from_columns import estimate_value
+from recsim_mnar.estimators.refuters import ItemSums
+from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
@@ -390,8 +393,7 @@ class _Estimating:
                 findings += items.findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        exchanged = functools.partial(self._look_exchanged, block_question)
-        records = with_likely_faults(records, lambda: items, self.columns["propensity"], exchanged)
+        records = with_likely_faults(records, lambda: items, self.columns["propensity"], self._look_exchanged)
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
 
     def _gathered(self, question: BlockQuestion) -> Gathered:
@@ -403,23 +405,23 @@ class _Estimating:
                 return gathered
         return gather_blocks(self.log, question)
 
-    def _look_exchanged(self, question: BlockQuestion, target: str, mean: float) -> bool:
-        """Return whether the rows agree with a target's column as the propensities, in another pass.
+    def _look_exchanged(self, target: str, mean: float) -> bool:
+        """Return whether the rows of the first block agree with a target's column as the propensities.
 
         Args:
-            question: question with the columns as they are named.
             target: the target.
             mean: its mean weight, which was proved wrong.
         """
-        propensity = question.propensity
-        exchanged = replace(
-            question, propensity=target, policies=[propensity], baseline=None, compared=[], missing={}, logging_names=()
-        )
-        try:
-            sums = self._gathered(exchanged)
-        except UserError:  # a probability of 0 was not logged
+        # A copy of the log, since a pass counts what it leaves out, and this one is not the whole.
+        block = next(replace(self.log, counts=Counter()).blocks(BLOCK_ROWS))
+        probabilities = block.columns[target]
+        if np.any(probabilities <= 0.0):  # what was logged had a probability above 0
             return False
-        return agree(sums.policies[propensity], sums.items, mean)
+        items = None
+        if block.action is not None and not self.log.some_without_action:
+            items = ItemSums.of(block.action, probabilities, block.user)
+        sums = PolicySums.of(probabilities, block.columns[self.columns["propensity"]], block.user)
+        return agree(sums, items, mean)
 
     def _remarks(self, records: Sequence[Record]) -> list[str]:
         """Return notes on bounds from the provenance, and on the user with most rows if a finding is about that."""

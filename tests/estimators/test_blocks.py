@@ -252,7 +252,8 @@ def test_users_in_any_order_are_read_from_the_log_once_more(tmp_path, monkeypatc
         order[np.argsort(shuffled, kind="stable")] = by_user
         path = written(tmp_path / f"log{seed}", rows.take(order), 1)
         assert rounded(estimate_file(path, ["t"], **QUESTION)) == expected
-    assert len(passes) == 2 * 2  # in order, then stored
+    # In order, then stored. The first block alone is read once more, to see whether two columns were exchanged.
+    assert passes.count(97) == 2 * 2
 
 
 def test_a_full_disk_is_named_with_what_to_do(monkeypatch, all_rows):

@@ -27,19 +27,7 @@ SIMULATE = ("simulate", "--world", "sessions", "--preset", "quick")
 @pytest.fixture
 def frame():
     """A clean log of four actions: each user's rows at distinct seconds; a target that sums to 1."""
-    rng = np.random.default_rng(0)
-    action = rng.choice(4, N, p=LOGGING)
-    action[:4] = range(4)
-    return pd.DataFrame(
-        {
-            "user_id": [f"u{i // PER_USER:04}" for i in range(N)],
-            "served_at": [f"2026-03-{1 + i * 28 // N:02} 10:{i % 60:02}:{i // 60 % 60:02}" for i in range(N)],
-            "arm": [f"a{k}" for k in action],
-            "pscore": LOGGING[action],
-            "clicks": (rng.random(N) < 0.1 + 0.1 * action).astype(int),
-            "target_new": np.array([0.1, 0.2, 0.3, 0.4])[action],
-        }
-    )
+    return pd.DataFrame(base())
 
 
 @pytest.fixture

@@ -276,9 +276,9 @@ def test_a_position_twice_is_not_to_be_deduplicated_unless_rows_are_copies(house
     for deduplicate in (False, True):
         with pytest.raises(UserError, match="a position stands twice") as caught:
             answered(data, file, deduplicate=deduplicate)
-        assert "--deduplicate" not in str(caught.value)
+        assert "deduplicate" not in str(caught.value)
     copied = pd.concat([data.drop(index=4), data.loc[[3]]])
-    with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
+    with pytest.raises(UserError, match=r"leave out copies \(deduplicate=True\)"):
         answered(copied, file)
 
 
