@@ -247,7 +247,7 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     json_output.check(log)
     lifts = _parse_lifts(options["lift"])
     plan_options = {name: options[name] for name in _PLAN_OPTIONS}
-    plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options).for_command() for lift in lifts]
+    plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options) for lift in lifts]
     first = plans[0]
     content: Any = [entry.to_dict() for entry in plans]
     if len(plans) == 1:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import functools
 import html
 import math
-import re
 import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 from recsim_mnar.errors import UserError, nearest
 
-P = ParamSpec("P")
-T = TypeVar("T")
 LEVELS = ("trust", "caution", "do_not_use")
 """Levels of a verdict, from best to worst."""
 LEVEL_WORDS = {"trust": "trust", "caution": "caution", "do_not_use": "do not use"}
@@ -53,66 +50,6 @@ def for_command(text: str) -> str:
     if isinstance(text, Text):
         return text.command
     return str(text)
-
-
-_WORDS = "none|today|better|probability|item|position|cascade|unordered|whole"
-"""Values of options that messages name."""
-_OPTION = re.compile(
-    rf"(?<![\w/.-])--([a-z]+(?:-[a-z]+)*)(?: ([A-Z]+\b|[\d.]*\d\b|(?:{_WORDS})\b|[.,](?!\S)|[\w.]+(?=:)))?"
-)
-"""An option of the command line, and its value if that is a placeholder, a number, a fixed word, or before a colon."""
-_FLAGS = (
-    *("drop_missing", "deduplicate", "separate_events", "fold_case", "full_support"),
-    *("fit_reward_model", "refute"),
-)
-"""Options without a value that are arguments of Python functions."""
-
-
-def as_arguments(text: str, **names: str) -> str:
-    """Return a text in which options of the command line are arguments of a Python function.
-
-    Args:
-        text: text with options such as ``--drop-missing``, which its version for the command line keeps.
-        **names: name of the argument by that of the option, if they differ.
-    """
-
-    def argument(option: re.Match[str]) -> str:
-        """Return the argument of an option."""
-        name = option[1].replace("-", "_")
-        value = option[2] or ""
-        if value and not (value.isupper() or value.replace(".", "", 1).isdigit()):
-            value = f'"{value}"'
-        role = name.removesuffix("_column")
-        if name in names:
-            name = names[name]
-        elif role != name:
-            return f'columns={{"{role}": {value or "NAME"}}}'
-        elif name in _FLAGS:
-            return f"{name}=True"
-        return f"{name}={value}" if value else name
-
-    python = _OPTION.sub(argument, text)
-    return text if python == text else Text(python, text)
-
-
-def naming_arguments(**names: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
-    """Make a decorator of a Python function whose errors name its arguments, as :func:`as_arguments` does."""
-
-    def decorate(function: Callable[P, T]) -> Callable[P, T]:
-        """Return the function with such errors."""
-
-        @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
-            """Call the function."""
-            try:
-                return function(*args, **kwargs)
-            except UserError as error:
-                error.args = (as_arguments(str(error), **names),)
-                raise
-
-        return call
-
-    return decorate
 
 
 def written(code: str, part: str, params: Mapping[str, Any]) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.verdict import as_arguments, for_command, naming_arguments
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
 from recsim_mnar.own_log.ab_pilot import FEW_USERS, Amount, Pilot, factor_range, names_of_columns, quantile, two_sided
@@ -392,18 +391,11 @@ class ABPlan:
     reading: tuple[str, ...] = ()
     slates_a_user: float | None = None
 
-    def for_command(self) -> ABPlan:
-        """Return the plan with texts that name options of the command line instead of arguments."""
-        notes, reading = (tuple(map(for_command, lines)) for lines in (self.notes, self.reading))
-        return replace(self, notes=notes, reading=reading)
-
     def to_dict(self) -> Mapping[str, object]:
-        """Return the fields as JSON types; texts name the options of the command line."""
-        plan = self.for_command()
-        return asdict(plan) | {"notes": list(plan.notes), "by_days": list(self.by_days)}
+        """Return the fields as JSON types."""
+        return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
 
 
-@naming_arguments()
 def plan_ab(
     log: Any,
     lift: Any = None,
@@ -508,7 +500,7 @@ def _plan(
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
         notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, undated=pilot.undated),
-        reading=tuple(as_arguments(line) for line in pilot.lines),
+        reading=tuple(pilot.lines),
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
 
@@ -811,4 +803,4 @@ def _notes(
             or "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
             "(--users-per-day); then the plan says how many days"
         )
-    return tuple(as_arguments(note) for note in notes)
+    return tuple(notes)

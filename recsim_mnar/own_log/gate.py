@@ -15,7 +15,7 @@ from recsim_mnar.answers.sentence import Amounts, Record, Sentence, is_of_slates
 from recsim_mnar.datasets.tool_logs import ToolLog, open_tool_log
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
-from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding, as_arguments, naming_arguments
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.kernels.checks import table_by_name
 from recsim_mnar.own_log.bandit_file import STATED, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
@@ -66,10 +66,6 @@ CONTRADICTED = {
     *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice"),
 }
 """Codes of findings that contradict the log or a statement about it, and need a person's attention."""
-
-
-_NAMES = {"target": "targets", "context_columns": "context", "reward_limit_column": "reward_limit"}
-"""Names of arguments of :func:`answer_file` by those of options that are called otherwise."""
 
 
 def stated_reading(
@@ -175,7 +171,7 @@ class FileAnswer:
         return stamp
 
     def __repr__(self) -> str:
-        lines = [as_arguments(self.sentence.text, **_NAMES), *self.reasons]
+        lines = [self.sentence.text, *self.reasons]
         for part in (self.found.records, self.found.segments):
             leaders = [record for record in part if record["leads"]]
             lines += ["", *table_lines(leaders)] if leaders else []
@@ -209,7 +205,6 @@ class FileAnswer:
         return [plain(record) for record in records]
 
 
-@naming_arguments(**_NAMES)
 def answer_file(
     table: Any,
     targets: str | Sequence[str] = (),

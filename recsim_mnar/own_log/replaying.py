@@ -16,7 +16,6 @@ import numpy as np
 from recsim_mnar.answers.records import FITTED_ON, PROPENSITY_MIN
 from recsim_mnar.answers.sentence import Sentence, logged_by
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.verdict import naming_arguments
 from recsim_mnar.kernels.checks import number_in, texts_of
 from recsim_mnar.log.blocks import FiledLog, LogBlocks, Survey
 from recsim_mnar.log.table import Log, stated_items, write_part
@@ -492,7 +491,6 @@ SHARE = 0.5
 """Expected share of the users that agents are fitted on."""
 
 
-@naming_arguments()
 def estimate_agents(
     path: str | os.PathLike[str],
     agents: Sequence[str],

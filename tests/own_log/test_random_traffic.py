@@ -75,5 +75,5 @@ def test_without_propensities_today_is_the_mean_reward(answer_of, seed):
 
 
 def test_without_propensities_no_other_policy_is_a_baseline(answer_of):
-    with pytest.raises(UserError, match='baseline="today"'):
+    with pytest.raises(UserError, match="--baseline today"):
         answer_of(log(SYSTEM).drop(columns="propensity"), baseline="system")

@@ -276,9 +276,9 @@ def test_a_position_twice_is_not_to_be_deduplicated_unless_rows_are_copies(house
     for deduplicate in (False, True):
         with pytest.raises(UserError, match="a position stands twice") as caught:
             answered(data, file, deduplicate=deduplicate)
-        assert "deduplicate" not in str(caught.value)
+        assert "--deduplicate" not in str(caught.value)
     copied = pd.concat([data.drop(index=4), data.loc[[3]]])
-    with pytest.raises(UserError, match=r"leave out copies \(deduplicate=True\)"):
+    with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
         answered(copied, file)
 
 
@@ -290,7 +290,7 @@ def test_better_is_required_of_slates_too(house, file):
 
 def test_doctor_and_estimate_ask_what_propensities_are_of(house, file):
     data = per_position(house, "slate", generic=True)
-    with pytest.raises(UserError, match='propensities_of="position"'):
+    with pytest.raises(UserError, match="--propensities-of position"):
         answered(data, file)
     assert "unclear_propensities" in codes(examined(data, file))
     stated = examined(data, file, propensities_of="slate")
@@ -321,7 +321,7 @@ def test_one_item_per_row_is_as_before(file):
     )
     assert estimators_of(answered(data, file)) == {"ips", "snips"}
     assert examine_file(file).facts["slates"] is None
-    with pytest.raises(UserError, match='assumption="cascade" is about slates'):
+    with pytest.raises(UserError, match="--assumption cascade is about slates"):
         recsim_mnar.estimate_file(file, "new", assumption="cascade")
 
 

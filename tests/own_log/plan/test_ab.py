@@ -359,7 +359,7 @@ def test_many_dates_that_cannot_be_read_need_a_number(tmp_path):
     all_dates, some_dates = undated(tmp_path, 0.3)
     plan = plan_ab(some_dates, "15%")
     assert plan.days is None
-    advice = r"more than 5 %, so no days are counted: correct them, add drop_invalid=(0\.\d+) to"
+    advice = r"more than 5 %, so no days are counted: correct them, add --drop-invalid (0\.\d+) to"
     share = float(re.search(advice, "\n".join(plan.notes))[1])
     with pytest.raises(UserError, match=r"some\.csv: .* have no date that can be read"):
         plan_ab(some_dates, "15%", columns={"time": "served_at"})
