@@ -307,8 +307,8 @@ class ItemKNN(Learner):
 
     An item's score is the sum of its similarities to the viewed items of which it is a neighbour: with view counts
     n[u, i], score(u, i) = sum over j with i among the k nearest of j of n[u, j] cos(i, j). The similarity is the cosine
-    of two columns, cos(i, j) = n[:, i] . n[:, j] / (|n[:, i]| |n[:, j]|) (Sarwar et al. 2001; Jeunen, Rohde & Vasile
-    2019, section 3).
+    of two columns, ``cos(i, j) = n[:, i] . n[:, j] / (|n[:, i]| |n[:, j]|)`` (Sarwar et al. 2001; Jeunen, Rohde &
+    Vasile 2019, section 3).
 
     Args:
         neighbours: number of most similar items that are the neighbours of an item; of equally similar ones the lower
@@ -445,8 +445,8 @@ class UserKNN(Learner):
     """Learner of a policy that ranks items by the views of the most similar training users (user-based neighbourhood).
 
     An item's score is the sum of these users' view counts, each weighted by the cosine with the user's own counts: with
-    view counts n[u, i], score(u, i) = sum over the k users v nearest to u of cos(u, v) n[v, i], and cos(u, v) =
-    n[u] . n[v] / (|n[u]| |n[v]|) (Herlocker et al. 1999; Jeunen, Rohde & Vasile 2019, section 3).
+    view counts n[u, i], score(u, i) = sum over the k users v nearest to u of cos(u, v) n[v, i], and
+    ``cos(u, v) = n[u] . n[v] / (|n[u]| |n[v]|)`` (Herlocker et al. 1999; Jeunen, Rohde & Vasile 2019, section 3).
 
     Args:
         neighbours: number of most similar users; of equally similar ones the first in the log is taken.

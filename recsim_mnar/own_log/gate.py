@@ -178,7 +178,7 @@ class FileAnswer:
         return "\n".join(lines)
 
     def frame(self) -> pd.DataFrame:
-        """Return the records as a data frame, with the columns of :data:`_FRAME`; of segments only if there are any."""
+        """Return the records as a data frame; columns of segments are there only if records have them."""
         import pandas as pd
 
         names = [name for name in _FRAME if any(name in record for record in self.records)]

@@ -16,6 +16,7 @@ import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.policies.answers import name_of
@@ -106,13 +107,13 @@ class ExpectedRewards(gym.Wrapper[Any, Any, Any, Any]):
         self.expected = 0.0
         self.actions: list[Any] = []
 
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **arguments: Any) -> tuple[Any, Info]:
         """Reset the environment and the sums."""
         self.expected = 0.0
         self.actions = []
         return self.env.reset(**arguments)
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step the environment, and add the expected reward of the action."""
         inner: Any = self.env.unwrapped
         if inner.world.slate_size > 1:
