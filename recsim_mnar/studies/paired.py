@@ -7,13 +7,15 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from recsim_mnar.estimators.intervals import (
+    Spread,
     bounded_mean_limits,
-    positive_mean_interval,
-    ranged_mean_interval,
+    positive_limits,
+    small_sample_factor,
     student_mean_interval,
+    user_mean_interval,
 )
 
 if TYPE_CHECKING:
@@ -258,3 +260,55 @@ def holm(p_values: Floats) -> Floats:
     factors = len(order) - np.arange(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
     return adjusted
+
+
+def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Return the mean of independent non-negative numbers, such as costs over catalogues, with a skewed interval.
+
+    The ends are gamma limits (:func:`recsim_mnar.estimators.intervals.positive_limits`), with Student's quantile for
+    few values. As in exact limits of a Poisson mean, one more event is assumed for the upper end and one less for the
+    lower end. The size of an event is variance over mean, as if the numbers were sums of a Poisson number of events of
+    equal size; it is 1 where all numbers are 0. Nearly equal numbers have small events, and nearly Student's interval.
+
+    Args:
+        values: (n,) non-negative numbers.
+        level: nominal coverage.
+
+    Returns:
+        mean, low, high: the interval is [0, inf) for fewer than two values.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    if n == 0:
+        return math.nan, 0.0, math.inf
+    value = float(x.mean())
+    if n == 1:
+        return value, 0.0, math.inf
+    variance = float(x.var()) / n * small_sample_factor(n, level)
+    if value > 0.0:
+        event_size = float(x.var(ddof=1)) / value
+    else:
+        event_size = 1.0
+    # The event that is missing at the lower end is no larger than the mean itself.
+    spread = Spread(variance, 0.0, event_size / n, min(event_size, value) / n)
+    return value, *positive_limits(value, spread, level)
+
+
+def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
+    """Return the mean of independent bounded numbers, with an interval within the bounds.
+
+    Numbers are mapped to [0, 1], as :func:`recsim_mnar.estimators.intervals.user_mean_interval` requires.
+
+    Args:
+        values: (n,) numbers; those that rounding puts outside the range count as its ends.
+        level: nominal coverage.
+        least: least possible value.
+        largest: largest possible value.
+
+    Returns:
+        mean, low, high.
+    """
+    width = largest - least
+    y = np.clip((np.asarray(values, dtype=np.float64) - least) / width, 0.0, 1.0)
+    value, low, high = user_mean_interval(y, level)
+    return least + width * value, least + width * low, least + width * high
