@@ -100,17 +100,20 @@ class ExpectedRewards(gym.Wrapper[Any, Any, Any, Any]):
     Attributes:
         expected: sum of the expected rewards since the last reset.
         actions: actions since the last reset.
+        ended: True if the user has left or the horizon is reached.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         super().__init__(env)
         self.expected = 0.0
         self.actions: list[Any] = []
+        self.ended = False
 
     def reset(self, **arguments: Any) -> tuple[Any, Info]:
         """Reset the environment and the sums."""
         self.expected = 0.0
         self.actions = []
+        self.ended = False
         return self.env.reset(**arguments)
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
@@ -122,9 +125,10 @@ class ExpectedRewards(gym.Wrapper[Any, Any, Any, Any]):
         else:
             means = inner.reward_means()  # of all items: the environment has yet to check the action
             outcome = self.env.step(action)
-            expected = float(means[int(action)])
+            expected = float(means[np.asarray(action).item()])
         self.expected += expected
         self.actions.append(np.array(action, np.int64))
+        self.ended = outcome[2] or outcome[3]
         return outcome
 
 
@@ -187,14 +191,19 @@ class _Episodes:
             return False
         observation, _ = self.envs[lane].reset(seed=self.seed, options={"user": self.next_user})
         self.observations[lane] = observation
-        user = self.scorers[lane].env.unwrapped.user  # type: ignore[attr-defined]  # ours has it
+        inner: Any = self.scorers[lane].env.unwrapped
+        user = inner.user
+        if inner.user_seed != self.seed or user < self.next_user:
+            raise UserError("wrap: reset() must pass its seed and options on, which name the user to start")
         # Users who left without a decision are passed over: they earn nothing.
-        self.next_user = max(self.next_user, user + 1)
+        self.next_user = user + 1
         return bool(user < n)
 
     def _end(self, lane: int) -> None:
         """Keep what the user of a lane has earned."""
         scorer = self.scorers[lane]
+        if not scorer.ended:
+            raise UserError("wrap: a wrapper ends visits before the user leaves. The task's horizon is frozen: omit it")
         user = scorer.env.unwrapped.user  # type: ignore[attr-defined]  # ours has it
         self.rewards[user] = scorer.expected
         self.decisions[user] = len(scorer.actions)

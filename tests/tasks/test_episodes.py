@@ -181,6 +181,28 @@ def test_tasks_without_single_decisions_are_refused(task):
         evaluate_agent(best_of(WEIGHTS), task, n_users=4)
 
 
+class EndsEarly(gym.Wrapper):
+    def step(self, action):
+        observation, reward, terminated, _, info = self.env.step(action)
+        return observation, reward, terminated, True, info
+
+
+class ResetsElsewhere(gym.Wrapper):
+    def reset(self, **arguments):
+        return self.env.reset(seed=999)
+
+
+@pytest.mark.parametrize("wrap", [EndsEarly, ResetsElsewhere])
+def test_wrappers_that_change_the_visits_are_refused(wrap):
+    with pytest.raises(UserError):
+        evaluate_agent(best_of(WEIGHTS), TASK, wrap=wrap, n_users=4)
+
+
+def test_actions_of_one_number_each_are_items():
+    column = evaluate_agent(lambda env: lambda seen: (seen @ WEIGHTS).argmax(axis=1)[:, None], TASK, n_users=5)
+    np.testing.assert_array_equal(column.earned, evaluate_agent(best_of(WEIGHTS), TASK, n_users=5).earned)
+
+
 def test_wrap_must_keep_the_environment():
     with pytest.raises(UserError):
         evaluate_agent(best_of(WEIGHTS), TASK, wrap=lambda env: env.unwrapped, n_users=4)
