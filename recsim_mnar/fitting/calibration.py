@@ -20,6 +20,7 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.fitting.clicks import Recommended, fit_clicks
 from recsim_mnar.fitting.members import (
     LINK_SURE,
+    Evidence,
     FittedWorld,
     WorldMaker,
     clock_parameters,
@@ -28,7 +29,6 @@ from recsim_mnar.fitting.members import (
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.positions import Evidence, SlateFit, decisions_of, slates_of
 from recsim_mnar.fitting.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
@@ -178,7 +178,7 @@ def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any])
 def _fit_sessions(
     log: Log, n_items: int, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
-    """Fit the sessions world: transitions, clock and positions, then views, then clicks given the views.
+    """Fit the sessions world: transitions and clock, then views, then clicks given the views.
 
     Args:
         log: a valid log.
@@ -188,16 +188,10 @@ def _fit_sessions(
         assume: parameters that the user sets, by name.
         report: called with a line whenever a stage begins.
     """
-    slates = slates_of(log)
     decision_rows = log.is_bandit
     n_draws = max(n_members, MEMBERS)
-    decided = decisions_of(log, slates)  # a slate is one decision in the world's transitions and clock
-    transitions = transitions_of(decided)
+    transitions = transitions_of(log)
     _refuse_unsuitable_log(log, transitions.n_users)
-    if slates is None:
-        slate_fit = None
-    else:
-        slate_fit = SlateFit.of(log, slates, n_items, assume)
     if transitions.organic.sum():
         views = views_of(log, n_items, seed, report)
     else:
@@ -205,29 +199,25 @@ def _fit_sessions(
     clicks = None
     if decision_rows.any():
         report("fit what is clicked")
-        recommended = _count_recommendations(log, views, n_items, slates, slate_fit)
+        recommended = _count_recommendations(log, views, n_items)
         clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), _links(assume, views))
-    maker = WorldMaker(transitions, clock_parameters(decided), views, clicks, n_items, seed, assume, slate_fit)
+    maker = WorldMaker(transitions, clock_parameters(log), views, clicks, n_items, seed, assume)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts: dict[str, Any] = {
         "rows": len(log),
         "users": transitions.n_users,
         "items": n_items,
         "views": int((~decision_rows).sum()),
-        "recommendations": int(decided.is_bandit.sum()),
+        "recommendations": int(decision_rows.sum()),
         "clicks": int((log["reward"][decision_rows] > 0).sum()),
         "factors": maker.n_factors,
         "no_repeats": views is not None and views.view_counts.no_repeats,
     }
     if clicks is not None:
         facts |= clicks.facts
-    method = _method(facts)
-    if slate_fit is not None:
-        facts |= slate_fit.facts()
-        method += slate_fit.method()
     identified, not_identified = collect_evidence(maker, worlds[0], worlds[1:])
     params, catalogues = map(list, zip(*worlds[: 1 + n_members], strict=True))
-    return FittedWorld("sessions", params[0], params[1:], identified, not_identified, facts, method, catalogues)
+    return FittedWorld("sessions", params[0], params[1:], identified, not_identified, facts, _method(facts), catalogues)
 
 
 def _links(assume: Mapping[str, Any], views: FittedViews | None) -> tuple[str, ...]:
@@ -248,6 +238,9 @@ def _refuse_unsuitable_log(log: Log, n_users: int) -> None:
         if number < least:
             many = f"{number} {what}{'s' if number != 1 else ''}"
             raise UserError(f"the log has {many}, a world is fitted to at least {least}: bring a longer log")
+    if _has_slates(log):
+        why = "the log has slates, and a world is fitted to recommendations of single items"
+        raise UserError(f"{why}: keep the first item of each slate (position 0)")
     goes_back = (log["user"][1:] == log["user"][:-1]) & (np.diff(log["time"]) < 0)
     if goes_back.any():
         row = int(np.argmax(goes_back)) + 1
@@ -269,33 +262,31 @@ def _refuse_unsuitable_log(log: Log, n_users: int) -> None:
         raise UserError(f"{were}: {needed}. Look at the column of rewards")
 
 
-def _count_recommendations(
-    log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, slate_fit: SlateFit | None
-) -> Recommended:
-    """Count recommendations and clicks by item, user and position, and add what views say of users and items.
+def _has_slates(log: Log) -> bool:
+    """Return whether several items are recommended in one decision."""
+    decisions = log.bandit()
+    if "position" in log.columns:
+        return bool((decisions["position"] > 0).any())
+    if "slate" not in log.columns:
+        return False
+    return bool(((np.diff(decisions["user"]) == 0) & (np.diff(decisions["slate"]) == 0)).any())
+
+
+def _count_recommendations(log: Log, views: FittedViews | None, n_items: int) -> Recommended:
+    """Count recommendations and clicks by item and user, and add what views say of users and items.
 
     Args:
         log: a valid log.
         views: fitted views; None for a log without views, where interests, factors and errors have no columns.
         n_items: number of items.
-        slates: (S, k) rows of each slate; None for single recommendations.
-        slate_fit: examination of the slates' positions; None without slates.
     """
     everyone = user_numbers(log["user"])
-    if slates is None:
-        rows = np.flatnonzero(log.is_bandit)[:, None]
-    else:
-        rows = slates
-    size = rows.shape[1]
-    most = max(_MOST_RECOMMENDATIONS // size, 1)
-    if len(rows) > most:
-        rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
-    rows = rows.ravel()
+    rows = np.flatnonzero(log.is_bandit)
+    if len(rows) > _MOST_RECOMMENDATIONS:
+        rows = rows[np.linspace(0, len(rows) - 1, _MOST_RECOMMENDATIONS).astype(np.int64)]
     users, user = np.unique(everyone[rows], return_inverse=True)
-    # One number per (item, user, position), ordered by item; positions repeat, as slates are on consecutive rows.
-    position = np.arange(len(rows)) % size
-    cells = (log["action"][rows].astype(np.int64) * len(users) + user) * size + position
-    cells, cell_of_row = np.unique(cells, return_inverse=True)
+    # One number per item and user, ordered by item.
+    cells, cell_of_row = np.unique(log["action"][rows].astype(np.int64) * len(users) + user, return_inverse=True)
     times = np.bincount(cell_of_row).astype(float)
     clicks = np.bincount(cell_of_row, log["reward"][rows]).astype(float)
     if views is None:
@@ -309,8 +300,8 @@ def _count_recommendations(
         offsets = views.scales.offsets
         spread = views.scales.scale**2 * views.model.spread
         interests, covariance = _interests(log, everyone, views, users, n_items)
-    action, user_of_cell = np.divmod(cells // size, len(users))
-    counted = Recommended(
+    action, user_of_cell = np.divmod(cells, len(users))
+    return Recommended(
         user=user_of_cell,
         action=action,
         times=times,
@@ -321,9 +312,6 @@ def _count_recommendations(
         offsets=offsets,
         factor_covariances=spread,
     )
-    if slate_fit is None:
-        return counted
-    return replace(counted, log_positions=np.log(cells % size + 1.0), exponent=slate_fit.exponent)
 
 
 def _interests(log: Log, everyone: Ints, views: FittedViews, users: Ints, n_items: int) -> tuple[Floats, Floats]:

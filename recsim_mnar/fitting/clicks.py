@@ -64,7 +64,7 @@ _QUADRATURE_WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 
 @dataclass(frozen=True)
 class Recommended:
-    """Recommendations counted by item and user (in slates by item, user and position), with what views say of both.
+    """Recommendations counted by item and user, with what views say of both.
 
     Attributes:
         user: (n,) number of the row's user, from 0 to U - 1.
@@ -76,8 +76,6 @@ class Recommended:
         factors: (P, K) the items' view factors gamma.
         offsets: (P,) the items' view offsets mu.
         factor_covariances: (P, K, K) covariances of the errors of the view factors.
-        log_positions: (n,) logarithm of the position 1, 2, ... in the slate; 0 for single recommendations.
-        exponent: x of the examination probability position^-x; 0 if every recommendation is examined.
     """
 
     user: Ints
@@ -89,19 +87,6 @@ class Recommended:
     factors: Floats
     offsets: Floats
     factor_covariances: Floats
-    log_positions: Floats | float = 0.0
-    exponent: float = 0.0
-
-    @property
-    def examined(self) -> Floats | float:
-        """Probability that the recommendation of a row is examined, (n,), or 1 for all rows."""
-        if self.exponent:
-            return np.exp(-self.exponent * self.log_positions)
-        return 1.0
-
-    def share_examined(self) -> float:
-        """Return the share of the recommendations that are examined."""
-        return float(np.average(self.examined * np.ones(len(self.times)), weights=self.times))
 
     def click_rate(self) -> tuple[float, float]:
         """Return the click rate and its standard error, clustered by user and at least one click per recommendation."""
@@ -121,15 +106,12 @@ class Draw(NamedTuple):
         link: name of the link function.
         relation: r, the slope of click factors on view factors.
         spread: s, the standard deviation of click factors about that line.
-        offset_per_exponent: change of all offsets, per unit of the examination exponent, that keeps the expected clicks
-            of the log.
     """
 
     theta: Floats
     link: str
     relation: float
     spread: float
-    offset_per_exponent: float = 0.0
 
 
 class ClickModel(NamedTuple):
@@ -162,14 +144,12 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
         UserError: no link can produce the log's click rate, or no fit reaches a mode.
     """
     rate, error = shown.click_rate()
-    share_examined = shown.share_examined()
     refused = {}
     fits = {}
     for link in links:
-        # Only examined recommendations can be clicked: the click model's rate is the one per examined recommendation.
-        why = why_rate_is_impossible(link, rate / share_examined, error / share_examined)
+        why = why_rate_is_impossible(link, rate, error)
         if why:
-            refused[link] = why + (" per look" if share_examined < 1.0 else "")
+            refused[link] = why
             continue
         fit = Posterior(shown, link)
         if fit.step > _AT_MODE:
@@ -207,7 +187,7 @@ def why_rate_is_impossible(link: str, rate: float, error: float) -> str:
 
     Args:
         link: name of the link.
-        rate: click rate per examined recommendation.
+        rate: click rate per recommendation.
         error: standard error of the rate.
     """
     # Logits of +-1000 reach the ends of the range: RecoGym's link is not from 0 to 1.
@@ -322,9 +302,9 @@ class Posterior:
         self.line_precision = 1.0 / np.array([self.prior.relations, self.prior.relations, self.prior.levels]) ** 2
         self.starts = np.flatnonzero(np.diff(shown.action, prepend=-1))
         self.theta = np.zeros((n_items, self.k + 1))
-        # Start with the common offset at which the link gives the log's click rate per examined recommendation.
+        # Start with the common offset at which the link gives the log's click rate.
         grid = np.linspace(-20.0, 20.0, 2001)
-        rate = shown.click_rate()[0] / shown.share_examined()
+        rate = shown.click_rate()[0]
         self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - rate))]
         self.likeliest: _ConditionalPosterior
         self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
@@ -450,7 +430,7 @@ class Posterior:
             more: (n,) variance of the logits in addition to that from users' interests.
 
         Returns:
-            p: (n,) probabilities of a click, including that of examination.
+            p: (n,) probabilities of a click.
             slopes: (n, K + 1) derivatives of ``p`` in the coefficients of the row's item.
         """
         recommended = self.shown
@@ -465,8 +445,8 @@ class Posterior:
         slopes = []
         for node in _QUADRATURE_NODES:
             value, slope = link_of(mean + node * sd, self.link)
-            values.append(recommended.examined * value)
-            slopes.append(recommended.examined * slope)
+            values.append(value)
+            slopes.append(slope)
         p = np.einsum("jn,j->n", values, _QUADRATURE_WEIGHTS)
         by_mean = np.einsum("jn,j->n", slopes, _QUADRATURE_WEIGHTS)
         by_sd = np.einsum("jn,j->n", slopes, _QUADRATURE_WEIGHTS * _QUADRATURE_NODES)
@@ -510,7 +490,7 @@ class Posterior:
         line_noise = np.einsum("mn,n->m", np.linalg.cholesky(posterior.line_covariance), normal[-1, :3])
         theta, line_parameters = posterior.mean(information_times_mode, line_noise)
         theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(posterior.covariance), normal[:-1, : self.k + 1])
-        return Draw(theta, self.link, float(line_parameters[0]), posterior.spreads[0], self.offset_per_exponent())
+        return Draw(theta, self.link, float(line_parameters[0]), posterior.spreads[0])
 
     def _draw_error_of_interests(self, seed: int) -> Floats:
         """Draw the change (P, K + 1) of information times mode due to errors of users' interests.
@@ -524,11 +504,6 @@ class Posterior:
         change_of_p = np.einsum("nk,nk->n", errors, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
         scaled = recommended.times * change_of_p / (self.p * (1.0 - self.p))
         return self.sum_by_item(scaled[:, None] * self.slopes)
-
-    def offset_per_exponent(self) -> float:
-        """Return the change of all offsets per unit of the examination exponent that keeps the expected clicks."""
-        times = self.shown.times
-        return float((times * self.p * self.shown.log_positions).sum() / (times * self.slopes[:, -1]).sum())
 
     def _draw_spreads(self, u: Floats) -> _ConditionalPosterior:
         """Draw the spreads: a node of the grid by its probability with ``u[0]``, then a point about it with ``u[1:]``.

@@ -7,13 +7,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.positions import OF_SLATES, Evidence, SlateFit
 from recsim_mnar.fitting.viewing import FittedViews, expected_ratios, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
@@ -33,6 +32,23 @@ _JEFFREYS = 0.5
 """Jeffreys' prior count of each transition."""
 _LARGEST_RATIO = 0.755
 """Largest ratio of standard deviation to mean of |mean + sd z|, just under that for mean 0, sqrt(pi / 2 - 1)."""
+
+
+class Evidence(TypedDict, total=False):
+    """Evidence of a log on a number of a fitted world.
+
+    Attributes:
+        value: estimate, where the log identifies the number.
+        low, high: interval of the estimate; or range of the ensemble where the log does not identify the number.
+        used: value in the fitted world, where the log does not identify the number.
+        why: sentence on the number, or on the reason why it is not identified.
+    """
+
+    value: float
+    low: float
+    high: float
+    used: object
+    why: str
 
 
 class Transitions(NamedTuple):
@@ -290,7 +306,6 @@ class WorldMaker:
         n_items: number of items.
         seed: seed of the ensemble.
         assume: parameters that the user sets, by name; they override fitted ones.
-        slate_fit: slates and the examination of their positions; None for a log without slates.
     """
 
     transitions: Transitions
@@ -300,7 +315,6 @@ class WorldMaker:
     n_items: int
     seed: int
     assume: Mapping[str, Any]
-    slate_fit: SlateFit | None = None
 
     @property
     def n_factors(self) -> int:
@@ -322,11 +336,8 @@ class WorldMaker:
             clicks = self.clicks.best
         # Values assumed for a log that does not identify them; the estimates replace them where there are any.
         assumed = {name: value for name, (value, *_) in _ASSUMED.items()}
-        of_slates: Mapping[str, object] = {}
-        if self.slate_fit is not None:
-            of_slates = self.slate_fit.params(self.slate_fit.exponent)
         probabilities = {**assumed, **transition_probabilities(self.transitions, self.seed)}
-        return self._parameters_and_catalogue({**probabilities, **of_slates}, factors, offsets, drift, clicks)
+        return self._parameters_and_catalogue(probabilities, factors, offsets, drift, clicks)
 
     def member(self, i: int) -> Member:
         """Draw parameters and catalogue of member ``i`` of the ensemble, counted from 0."""
@@ -341,22 +352,16 @@ class WorldMaker:
             # the same views by interests weaker by it, so the same clicks need click factors stronger by it.
             clicks = self.clicks.draws[i]
             clicks = clicks._replace(theta=clicks.theta * np.append(np.full(drawn_factors.shape[1], strength), 1.0))
-        of_slates: Mapping[str, object] = {}
-        if self.slate_fit is not None:
-            exponent = self.slate_fit.draw_exponent(self.seed, i)
-            of_slates = self.slate_fit.params(exponent)
-            # Another exponent of examination needs other offsets for the log's clicks.
-            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.slate_fit.exponent)
         probabilities = {**assumed, **transition_probabilities(self.transitions, self.seed, i)}
-        return self._parameters_and_catalogue({**probabilities, **of_slates}, factors, offsets, drift, clicks)
+        return self._parameters_and_catalogue(probabilities, factors, offsets, drift, clicks)
 
     def _parameters_and_catalogue(
-        self, rows: Mapping[str, object], factors: Floats, offsets: Floats, drift: float, clicks: Draw
+        self, probabilities: Mapping[str, float], factors: Floats, offsets: Floats, drift: float, clicks: Draw
     ) -> Member:
         """Return the world's parameters and catalogue.
 
         Args:
-            rows: transition probabilities and slate parameters, by name.
+            probabilities: transition probabilities by name.
             factors: (P, K) view factors; with K = 0 one factor of zeros, since the world needs at least one.
             offsets: (P,) view offsets.
             drift: variance that interests gain per view.
@@ -366,7 +371,7 @@ class WorldMaker:
         if factors.shape[1] == 0:
             factors = np.zeros((self.n_items, 1))
             beta = np.zeros((self.n_items, 1))
-        values: dict[str, Any] = {**rows, **self.clock, "n_items": self.n_items, "n_factors": factors.shape[1]}
+        values: dict[str, Any] = {**probabilities, **self.clock, "n_items": self.n_items, "n_factors": factors.shape[1]}
         # The world's interests gain the variance (sigma_omega * time between events)^2 per event.
         sigma_omega = float(np.sqrt(drift / mean_square_time(*self.clock.values())))
         values |= {"sigma_omega_initial": 1.0, "sigma_omega": sigma_omega, "click_link": clicks.link}
@@ -527,8 +532,6 @@ def collect_evidence(
     for name, says in SAYS.items():
         values = [draw[name] for draw in draws]
         why = _why_unidentified(maker, name)
-        if maker.slate_fit is not None:
-            says += OF_SLATES.get(name, "")
         if not why:
             identified[name] = interval(best_values[name], values, says)
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
@@ -540,8 +543,6 @@ def collect_evidence(
             }
     if maker.clicks is not None:
         identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
-    if maker.slate_fit is not None:
-        maker.slate_fit.add_evidence(identified, unknown)
     if maker.views is None:
         limits = ["views"]
     elif maker.n_factors:

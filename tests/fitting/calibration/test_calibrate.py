@@ -185,6 +185,17 @@ def test_refusals(log):
         calibrate_world(log, assume={"p_typo": 1})
 
 
+@pytest.mark.parametrize("columns", [("slate", "position"), ("slate",), ("position",)])
+def test_slates_are_refused_and_their_first_items_fitted(columns):
+    log = simulate(make_world("sessions", "quick", ["n_items=12", "n_flips=6", "slate_size=3"]), untrained("random", 12), 60, 1)
+    slates = Log({name: log[name] for name in log.columns if name in columns or name not in ("slate", "position")})
+    with refused("keep the first item of each slate"):
+        calibrate_world(slates)
+    found = calibrate_world(log.select(log["position"] <= 0), ensemble=0)
+    assert found.facts["recommendations"] == (log["position"] == 0).sum()
+    assert found.params.slate_size == 1
+
+
 @pytest.mark.slow
 def test_items_that_are_met_once_make_a_world_without_repeats():
     once = SessionsWorld(SessionsParams(n_items=40, n_factors=2, no_repeats=True, sigma_mu_organic=1.0))
