@@ -264,7 +264,7 @@ PYTHON = {
     "settings as a text": (lambda: recsim_mnar.make_world("sessions", None, "a=3"), "settings must be a dict"),
     "no worlds": (lambda: recsim_mnar.run_study(None), "design must be a table by name"),
     "a number of parts": (lambda: Log({}).split("x"), "n_parts must be a whole number"),
-    "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log, Ratings or a path"),
+    "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log or a path"),
     "a protocol": (lambda: recsim_mnar.compare(WORLD, {}, protocols="loocv"), "protocols must be a list, got 'loocv'"),
     "an agent": (
         lambda: recsim_mnar.run_study({"worlds": ["sessions"], "agents": "svd"}),
@@ -282,12 +282,11 @@ PYTHON = {
     "read_ratings of nothing": (lambda: datasets.read_ratings(""), "a path must be a text or a Path"),
     **{
         f"{write.__name__} of a path": (lambda write=write: write("path"), "decisions must be Decisions")
-        for write in (export.to_obp, export.to_vw, export.to_d3rlpy, export.to_minari, export.to_rllib)
+        for write in (export.to_obp, export.to_vw, export.to_d3rlpy, export.to_minari)
     },
     "feedback": (lambda: export.from_obp("x"), "feedback must be a table by name"),
     "examples": (lambda: export.from_vw(3, 2), "lines must be lines of text"),
     "a dataset": (lambda: export.from_minari("x", 2), "dataset must be a MinariDataset"),
-    "a table": (lambda: export.from_rllib("x", 2), "table must be a pyarrow Table"),
     "actions as words": (lambda: export.from_arrays(2, [[0]], ["a"], [1], [0.5]), "action must hold whole numbers"),
     "a context too short": (lambda: export.from_arrays(2, [0], [0, 1], [1, 1], [1, 1]), "context must have one row"),
     "calibrate": (lambda: recsim_mnar.calibrate(Log({}), n_items=1), "n_items must be a whole number"),

@@ -234,7 +234,9 @@ PRESET_USERS = 500
 
 def presets(logs: int, users: int) -> dict[str, Any]:
     """What ``calibrate`` makes of logs of every preset under the uniform policy; a traceback ends it."""
-    worlds = {name: (name.split()[0], name.split()[1], ()) for name, _ in listed_presets()}
+    worlds = {
+        name: (name.split()[0], name.split()[1], ()) for name, _ in listed_presets() if not name.startswith("ratings")
+    }
     worlds |= {name: ("sessions", *of) for name, of in SIZES.items()}
     found = {}
     for name, (kind, preset, settings) in worlds.items():
@@ -253,7 +255,7 @@ def preset_fit(kind: str, preset: str, settings: tuple[str, ...], users: int, se
         subprocess.run([sys.executable, "-m", "recsim_mnar", *asked], check=True, stdout=subprocess.DEVNULL)
         log, began = Log.read(f"{folder}/log/log"), time.process_time()
     try:
-        fitted = calibrate_world(log, "ratings" if kind == "ratings" else "sessions", seed, ensemble=0)
+        fitted = calibrate_world(log, seed, ensemble=0)
     except UserError as error:
         return {"refused": str(error)}
     row: dict[str, Any] = {"cpu": round(time.process_time() - began, 1), "factors": fitted.facts.get("factors")}

@@ -56,7 +56,7 @@ def fitted(logger: str, number: int, n_users: int) -> Validation:
     log, _ = families.logged(families.right(number), logger, number, 2 * n_users)
 
     def fit(half: Any) -> Any:
-        return calibrate_world(half, "sessions", number, n_items=families.N_ITEMS, ensemble=0)
+        return calibrate_world(half, number, n_items=families.N_ITEMS, ensemble=0)
 
     return validate_world(fit, log, number)
 
@@ -141,7 +141,7 @@ def _ml100k(path: Path | None) -> Result | None:
     began, data = time.process_time(), read_interactions(path)
 
     def fit(half: Any) -> Any:
-        return calibrate_world(half, "sessions", 0, n_items=data.n_items, ensemble=0)
+        return calibrate_world(half, 0, n_items=data.n_items, ensemble=0)
 
     found = validate_world(fit, data.log, 0, n_items=data.n_items)
     rows = {c.name: [c.grade, *(round(getattr(c, k), 4) for k in ("real", "simulated", "distance", "visible"))]

@@ -14,7 +14,6 @@ from recsim_mnar.cli.options import (
     READ_PATH,
     WHOLE,
     check_there,
-    checked_file,
     column_options,
     columns_of,
     names_of,
@@ -49,16 +48,14 @@ def advise(arguments: tuple[str, ...]) -> None:
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
 @option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", NEW_PATH, required=True)
-@option("--world", "What is fitted.", click.Choice(["sessions", "ratings"]), "sessions")
 @seed_option("Of the ensemble and of simulations.")
 @option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
 @option("--items", "Number of items, if LOG does not show all.", WHOLE)
 @option("--assume", "A parameter that is set, not fitted; may be repeated.", multiple=True, metavar="NAME=VALUE")
-@option("--resume", "Print a finished run again; begin an interrupted one anew.", bool)
 @column_options("user", "item", "action", "reward", "propensity", "time")
 @json_option("what was fitted")
 def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> None:
-    """Fit a world to LOG: a log of views and recommendations, a table of interactions, a bandit log, or ratings.
+    """Fit a sessions world to LOG: a log of views and recommendations, a table of interactions, or a bandit log.
 
     Prints what LOG identifies, with 90 % intervals, and what it does not, with the range that the ensemble takes. The
     file is a world: `simulate --world WORLD.toml`, `compare --world WORLD.toml`; `WORLD.toml#3` is the ensemble's
@@ -73,49 +70,38 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     json_output.check(log, out)
     check_there(log)
     _check_out(out, log)
-    done = options["resume"] and out.is_file()
     page = out.with_suffix(".html")
-    if not done:
-        new_file(out, "--out")
-        # The arrays are written before the world, so that a killed run may have left them.
-        check_arrays_file = new_file
-        if options["resume"]:
-            check_arrays_file = checked_file
-        check_arrays_file(out.with_suffix(".npz"), f"--out {out}: its")
+    new_file(out, "--out")
+    new_file(out.with_suffix(".npz"), f"--out {out}: its")
     if options["items"] is not None:
         whole_number(options["items"], "--items", 2)
-    world = options["world"]
     seed = options["seed"]
     assume = pairs_of(options["assume"], "--assume")
-    check_asked(world, seed, options["ensemble"], assume)
+    check_asked(seed, options["ensemble"], assume)
     with progress() as report:
         report(f"read {log}")
-        read = read_to_fit(log, world, columns_of(options))
+        read = read_to_fit(log, columns=columns_of(options))
         json_output.say(*read.lines)
         fitted = calibrate_world(
             read.log,
-            world,
             seed,
             n_items=options["items"] or read.n_items,
             report=report,
             ensemble=options["ensemble"],
             assume=assume,
-            finished=FittedWorld.load(out) if done else None,
         )
         with writing(out, "--out"):
-            if not done:
-                fitted.save(out)
-                fitted = FittedWorld.load(out)
-            if not (done and page.exists()):
-                arguments = {name: options[name] for name in _PAGE_OPTIONS if options[name]}
-                write_fit(page, fitted, {"command": "calibrate", "log": str(log), **arguments})
+            fitted.save(out)
+            fitted = FittedWorld.load(out)
+            arguments = {name: options[name] for name in _PAGE_OPTIONS if options[name]}
+            write_fit(page, fitted, {"command": "calibrate", "log": str(log), **arguments})
     json_output.answer(*lines_of(fitted))
     json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
     json_output.write(fitted.to_dict())
 
 
-_PAGE_OPTIONS = ("world", "seed", "ensemble", "items", "assume")
+_PAGE_OPTIONS = ("seed", "ensemble", "items", "assume")
 """Options that the page of a fit names at its foot."""
 
 
@@ -154,8 +140,6 @@ def lines_of(fitted: FittedWorld) -> list[str]:
 @click.argument("log", type=READ_PATH)
 @world_options
 @option("--logging", "The agent that made LOG, or the file of a saved policy; as LOG's provenance says unless named.")
-@option("--items", "Whether item numbers mean the same in world and log.", click.Choice(["same", "other"]))
-@option("--as-it-is", "Compare a fitted world itself with all users, not a fit on half of them.", bool)
 @option("--users", "Real users looked at, at most.", WHOLE, 4000)
 @seed_option("Of simulated users and divisions.")
 @option("--out", "Write a page with pictures, PAGE.html.", NEW_PATH)
@@ -181,7 +165,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
             raise UserError(f"--out {out}: the page's name ends in .html")
         new_file(out, "--out")
     arguments = {"world": world, "log": str(log)}
-    arguments |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
+    arguments |= {name: options[name] for name in ("preset", "settings", "logging", "seed", "users")}
     whole_number(options["users"], "--users", LEAST_USERS)
     check_logging(options["logging"])
     made = _load_world(world, options["preset"], options["settings"])
@@ -196,8 +180,6 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
             options["seed"],
             logging=options["logging"],
             n_items=read.n_items,
-            same_items=None if options["items"] is None else options["items"] == "same",
-            as_it_is=options["as_it_is"],
             most_users=options["users"],
             report=report,
         )
@@ -221,7 +203,10 @@ def _load_world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any
         return make_world(name, preset, settings)
     if preset is not None or settings:
         raise UserError("--preset and --set belong to a world's name: a WORLD.toml has its own parameters")
-    return FittedWorld.load(name)
+    fitted = FittedWorld.load(name)
+    if fitted.world != "sessions":  # calibrate fits no other, so this file was written by hand
+        return fitted.make()
+    return fitted
 
 
 @click.group(short_help="Plan an A/B test.")

@@ -357,7 +357,6 @@ def validate_world(
     logging: Any = None,
     n_items: int | None = None,
     same_items: bool | None = None,
-    as_it_is: bool = False,
     most_users: int = MOST_USERS,
     report: Callable[[str], None] = lambda stage: None,
 ) -> Validation:
@@ -375,7 +374,6 @@ def validate_world(
         n_items: number of items; None for the larger one of the world's and the log's.
         same_items: whether item numbers mean the same in world and log; None for True if the world is fitted, or if
             the log's provenance names this world's catalogue.
-        as_it_is: whether to compare a fitted world itself with all users, including those that it was fitted on.
         most_users: largest number of real users in use, chosen at random.
         report: called with a line whenever a stage begins.
 
@@ -395,7 +393,6 @@ def validate_world(
         seed=seed,
         n_items=n_items,
         same_items=same_items,
-        as_it_is=as_it_is,
         logging=logging,
         report=report,
     )
@@ -524,7 +521,6 @@ def _prepare_case(
     seed: int,
     n_items: int | None,
     same_items: bool | None,
-    as_it_is: bool,
     logging: Any,
     report: Callable[[str], None],
 ) -> _Case:
@@ -536,7 +532,6 @@ def _prepare_case(
         seed: seed of all that is random.
         n_items: number of items that the caller states, or None.
         same_items: whether item numbers mean the same in world and log; None to find out.
-        as_it_is: whether to compare a fitted world itself with all users.
         logging: policy that the caller names, or None.
         report: called with a line whenever a stage begins.
 
@@ -545,16 +540,13 @@ def _prepare_case(
     """
     log, first, second = users
     fits = callable(world) or hasattr(world, "ensemble")
-    refits = fits and not (as_it_is and hasattr(world, "ensemble"))
     notes = []
-    if refits:
+    if fits:
         report("fitting on half of the users")
         world = _refit_world(world, first, n_items, seed, report)
         n = len(first.users())
         n_others = len(second.users())
         notes.append(f"the world was fitted anew on {n:,} users and is compared with {n_others:,} others")
-    elif fits:
-        notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
     if hasattr(world, "ensemble"):
         made_world = as_world(world.make())
     else:
@@ -571,10 +563,10 @@ def _prepare_case(
     logger = choose_logging_policy(made_world, log, (first, second), logging, same_items=same, seed=policy_seed)
     if logger.says:
         notes.append(logger.says)
-    held_out = second if refits else log
+    held_out = second if fits else log
     if logger.details["how"] == "fitted":
         held_out = _limited_users(held_out, seed)
-    fitted_on = first if refits else None
+    fitted_on = first if fits else None
     n_items = max(n_items or 0, largest + 1, made_world.n_items)
     return _Case(made_world, fitted_on, held_out, logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
 
@@ -616,14 +608,16 @@ def _refuse_mismatch(made_world: Any, largest: int, n_items: int | None, same: b
 
 
 def _refit_world(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[[str], None]) -> Any:
-    """Fit a world to a log: call the caller's function, or calibrate a world of the same kind as the fitted one."""
+    """Fit a world to a log: call the caller's function, or calibrate a sessions world."""
     if callable(world):
         return world(log)
+    if world.world != "sessions":
+        raise UserError(f"calibrate fits no {world.world} world: compare the log with its make()")
     from recsim_mnar.fitting.calibration import calibrate_world
 
     n_items = n_items or world.make().n_items
     seed = derive_seed(seed, "fit")
-    return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
+    return calibrate_world(log, seed, n_items=n_items, ensemble=0, report=report)
 
 
 def _run_checks(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:

@@ -12,11 +12,9 @@ from recsim_mnar.cli import cli
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
 from recsim_mnar.fitting.members import interval, transition_probabilities, transitions_of
 from recsim_mnar.fitting.viewing import fit_views
-from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.ratings.observation import observe
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions.invariants import functionals, gini
 from toys import refused, untrained
@@ -177,17 +175,17 @@ def test_refusals(log):
     one = Log({**log.columns, "user": np.zeros(len(log), int), "step": np.arange(len(log))})
     with refused("1 user, a world is fitted to at least 20"):
         calibrate_world(one)
-    with refused("worlds sessions and ratings"):
-        calibrate_world(log, "campaigns")
-    with refused("no revealed ratings"):
-        calibrate_world(log, "ratings")
+    with refused("revealed ratings, which are no views"):
+        calibrate_world(log.with_column("reward", np.where(log.is_bandit, log["reward"], 4.0)))
     with refused("unknown parameter"):
         calibrate_world(log, assume={"p_typo": 1})
 
 
 @pytest.mark.parametrize("columns", [("slate", "position"), ("slate",), ("position",)])
 def test_slates_are_refused_and_their_first_items_fitted(columns):
-    log = simulate(make_world("sessions", "quick", ["n_items=12", "n_flips=6", "slate_size=3"]), untrained("random", 12), 60, 1)
+    log = simulate(
+        make_world("sessions", "quick", ["n_items=12", "n_flips=6", "slate_size=3"]), untrained("random", 12), 60, 1
+    )
     slates = Log({name: log[name] for name in log.columns if name in columns or name not in ("slate", "position")})
     with refused("keep the first item of each slate"):
         calibrate_world(slates)
@@ -235,25 +233,6 @@ def test_factors_are_found_up_to_rotation():
     fit = fit_views(counts, 2, no_repeats=False, seed=0, iterations=10)
     spans = [np.linalg.qr(f - f.mean(axis=0))[0] for f in (fit.factors, world.catalogue.item_factors)]
     assert np.linalg.svd(spans[0].T @ spans[1])[1].min() > 0.97
-
-
-def test_revealed_ratings():
-    world = make_world("ratings", "quick", ["n_items=60", "density=0.15", "alpha=0.5"])
-    users = np.arange(300)
-    full = world.ratings_of(1, users)
-    u, i = np.nonzero(observe(world.propensities_of(users, full), 1))
-    found = calibrate_world(Ratings(u, i, full[u, i], 300, 60), "ratings", ensemble=3)
-    assert found.params.density == pytest.approx(0.15, rel=0.1)
-    mean = float((np.array(found.params.shares) * np.arange(1, 6)).sum())
-    assert mean < full[u, i].mean()  # low ratings are revealed less often, and the fit knows
-    assert "alpha" in found.not_identified
-
-
-@pytest.mark.slow
-def test_ratings_that_are_revealed_whatever_they_are(revealed):
-    found = calibrate_world(revealed, "ratings", ensemble=2)
-    assert 0.8 < found.params.alpha <= 1.0
-    assert all(0.0 < member.alpha <= 1.0 for member in found.ensemble)
 
 
 def test_gini():
