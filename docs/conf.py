@@ -80,7 +80,6 @@ autodoc_mock_imports = [
     "distributed",
     "implicit",
     "lenskit",
-    "mabwiser",
     "pytest",
     "sklearn",
     "stable_baselines3",

@@ -2,7 +2,6 @@
 
 import ast
 import dataclasses
-import math
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,12 +20,10 @@ from recsim_mnar.export import (
     from_arrays,
     from_minari,
     from_obp,
-    from_rllib,
     from_vw,
     to_d3rlpy,
     to_minari,
     to_obp,
-    to_rllib,
     to_vw,
 )
 from recsim_mnar.policies import registry
@@ -150,7 +147,6 @@ def test_a_limit_that_ended_decisions_is_said_and_comes_back(made):
     back = from_minari(dataset_of(to_minari(limited), action_space=SimpleNamespace(n=P)))
     same(back, limited)
     assert back.n_items == P
-    same(from_rllib(to_rllib(limited), P), limited, but=("propensity",))
 
 
 def test_minari_and_back(made):
@@ -217,20 +213,6 @@ def test_vowpal_wabbit_lines_of_others_come_in():
 def test_wrong_lines_of_vowpal_wabbit_are_refused(lines, words):
     with pytest.raises(UserError, match=words):
         from_vw(lines, n_items=4)
-
-
-def test_rllib_and_back(made):
-    table = to_rllib(made)
-    back = from_rllib(table, P)
-    same(back, made, but=("propensity",))
-    assert_allclose(back.propensity, made.propensity, rtol=1e-14)
-    row = table.slice(5, 1).to_pylist()[0]
-    assert row["obs"] == made.context[5].tolist()
-    assert math.exp(row["action_logp"]) == pytest.approx(made.propensity[5])
-    starts = np.flatnonzero(table.column("t").to_numpy() == 0)
-    assert starts.tolist() == [rows.start for rows in made.episodes()]
-    with pytest.raises(UserError, match="no column 'action_logp'"):
-        from_rllib(table.drop_columns(["action_logp"]), P)
 
 
 def test_what_comes_back_is_a_log_that_estimators_read(log, made):

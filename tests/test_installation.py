@@ -37,15 +37,15 @@ def test_an_extra_that_is_not_there_is_a_note_and_a_dependency_a_problem(monkeyp
     whole = importlib.metadata.version
 
     def version(name):
-        if name in ("scipy", "mabwiser"):
+        if name in ("scipy", "implicit"):
             raise importlib.metadata.PackageNotFoundError(name)
         return "1.0" if name == "pyarrow" else whole(name)
 
     monkeypatch.setattr(importlib.metadata, "version", version)
     found = checks()
     assert (found["scipy"].level, found["scipy"].found) == (PROBLEM, "not installed")
-    assert found["extra mabwiser: mabwiser"].level == NOTE
-    assert "pip install 'mabwiser>=" in found["extra mabwiser: mabwiser"].advice
+    assert found["extra implicit: implicit"].level == NOTE
+    assert "pip install 'implicit>=" in found["extra implicit: implicit"].advice
     assert found["pyarrow"].level == PROBLEM
     assert "pip install 'pyarrow>=" in found["pyarrow"].advice
 

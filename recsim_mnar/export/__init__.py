@@ -5,12 +5,10 @@ from recsim_mnar.export.episodes import (
     action_dist,
     from_minari,
     from_obp,
-    from_rllib,
     from_vw,
     to_d3rlpy,
     to_minari,
     to_obp,
-    to_rllib,
     to_vw,
 )
 
@@ -22,11 +20,9 @@ __all__ = [
     "from_arrays",
     "from_minari",
     "from_obp",
-    "from_rllib",
     "from_vw",
     "to_d3rlpy",
     "to_minari",
     "to_obp",
-    "to_rllib",
     "to_vw",
 ]

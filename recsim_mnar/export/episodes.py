@@ -1,4 +1,4 @@
-"""Logs as episodes (d3rlpy, Minari, RLlib) and as feedback (Open Bandit Pipeline, Vowpal Wabbit), and back.
+"""Logs as episodes (d3rlpy, Minari) and as feedback (Open Bandit Pipeline, Vowpal Wabbit), and back.
 
 Minari: ``create_dataset_from_buffers(id, [EpisodeBuffer(**episode) for episode in to_minari(...)], ...)`` writes to the
 folder in the environment variable ``MINARI_DATASETS_PATH``, by default in the home folder.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +17,12 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import (
     Decisions,
     from_arrays,
-    last_of_each,
     require_decisions,
     require_single_items,
 )
 from recsim_mnar.kernels.checks import of_type, table_by_name, whole_number
 from recsim_mnar.log.contexts import feature_texts
-from recsim_mnar.log.rows import steps_within
 from recsim_mnar.runs.files import path_of, replacing
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 
 _NEEDED = ("n_actions", "action", "reward", "pscore")
 """Keys of obp's feedback without which there are no decisions."""
@@ -238,10 +232,6 @@ def _parse_example(text: str, where: str) -> _Example:
         ) from None
 
 
-_COLUMNS = ("eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds", "action_logp")
-"""Columns of RLlib's offline data in single steps."""
-
-
 def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
     """Return decisions as arguments of ``d3rlpy.dataset.MDPDataset``, each user an episode, with discrete actions.
 
@@ -330,96 +320,3 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
         final=np.stack([rows[-1] for rows in observed]),
         truncated=np.concatenate([episode.truncations for episode in episodes]),
     )
-
-
-def to_rllib(decisions: Decisions) -> pa.Table:
-    """Return decisions as a pyarrow Table with the columns of RLlib's offline schema, one row per decision.
-
-    ``eps_id`` is the user, ``t`` the number of the user's earlier decisions, ``obs`` and ``new_obs`` are lists of c
-    floats, and ``action_logp`` is the logarithm of the propensity. A further column, ``step``, is the number of the
-    user's earlier events.
-    ``pyarrow.parquet.write_table(to_rllib(...), file)`` writes what ``AlgorithmConfig.offline_data(input_=[file])``
-    reads.
-    """
-    import pyarrow as pa
-
-    return pa.table(
-        {
-            "eps_id": pa.array(require_single_items(decisions).user.astype(str)),
-            "t": steps_within(decisions.user),
-            "obs": _lists(decisions.context),
-            "actions": decisions.action,
-            "rewards": decisions.reward,
-            "new_obs": _lists(decisions.next_context()),
-            "terminateds": decisions.last & ~decisions.truncated,
-            "truncateds": decisions.truncated,
-            "action_logp": np.log(decisions.propensity),
-            "step": decisions.step,
-        }
-    )
-
-
-def from_rllib(table: Any, n_items: int) -> Decisions:
-    """Convert a table of :func:`to_rllib`, or one with the same columns, to decisions.
-
-    Args:
-        table: a pyarrow Table; without its column ``step``, the number of the user's earlier decisions is the step.
-        n_items: number of items; actions are 0 .. n_items - 1.
-
-    Returns:
-        decisions whose propensities are exp(action_logp), which differ from the original ones in the last bits.
-
-    Raises:
-        UserError: no pyarrow Table, a missing column, or an invalid value.
-    """
-    if not hasattr(table, "column_names"):
-        raise UserError(f"table must be a pyarrow Table, got {table!r:.80}")
-    for name in _COLUMNS:
-        if name not in table.column_names:
-            raise UserError(f"the table has no column {name!r}: a table of RLlib's single steps has it")
-    user = _users(table.column("eps_id").to_pylist())
-    ends = last_of_each(user)
-    context, next_context = (_rows(table.column(name)) for name in ("obs", "new_obs"))
-    step = None
-    if "step" in table.column_names:
-        step = table.column("step").to_numpy()
-    return from_arrays(
-        n_items,
-        context,
-        table.column("actions").to_numpy(),
-        table.column("rewards").to_numpy(),
-        np.minimum(np.exp(table.column("action_logp").to_numpy()), 1.0),  # rounding may give more than 1
-        user=user,
-        step=step,
-        final=next_context[ends],
-        truncated=table.column("truncateds").to_numpy(),
-    )
-
-
-def _lists(rows: NDArray[np.float32]) -> Any:
-    """Convert a matrix (d, c) to a pyarrow array of d lists of c floats.
-
-    Raises:
-        UserError: more numbers than 32-bit offsets of lists can address.
-    """
-    import pyarrow as pa
-
-    edges = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
-    if rows.size > np.iinfo(np.int32).max:
-        raise UserError("too many numbers for one table: export the log in parts (Log.split)")
-    return pa.ListArray.from_arrays(edges, np.ascontiguousarray(rows).reshape(-1))
-
-
-def _rows(column: Any) -> NDArray[np.float32]:
-    """Convert a pyarrow column of d lists of equal length c to a matrix (d, c)."""
-    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(values, np.float32).reshape(len(column), -1)
-
-
-def _users(names: list[str]) -> NDArray[np.int64]:
-    """Convert ids of episodes to integers; if one is no integer, all are numbered in the order of their appearance."""
-    try:
-        return np.array([int(name) for name in names], np.int64)
-    except ValueError:
-        numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
-        return np.array([numbers[name] for name in names], np.int64)

@@ -106,7 +106,7 @@ class TaskDataset:
         recipe: recipe of the data set.
         log: each user's events until the decision after the horizon.
         decisions: decisions of the log with the environment's observations, which :mod:`recsim_mnar.export` converts
-            for d3rlpy, obp, RLlib and others.
+            for d3rlpy, obp and others.
     """
 
     recipe: Recipe

@@ -14,11 +14,9 @@ from recsim_mnar.export import (
     from_arrays,
     from_minari,
     from_obp,
-    from_rllib,
     to_d3rlpy,
     to_minari,
     to_obp,
-    to_rllib,
     to_vw,
 )
 
@@ -136,33 +134,3 @@ def test_vowpal_wabbit(made, tmp_path):
     trained = Workspace(f"--cb_explore {P} -d {tmp_path / 'log.vw'} --quiet")
     trained.run_parser()
     assert trained.get_weighted_examples() == len(made)
-
-
-def test_rllib(made, tmp_path):
-    """RLlib's own reader of offline rows gives the steps that were written."""
-    pytest.importorskip("ray")
-    from types import SimpleNamespace
-
-    import pyarrow.parquet as pq
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from ray.rllib.algorithms.bc import BCConfig
-        from ray.rllib.offline.offline_prelearner import OfflinePreLearner
-
-        path = tmp_path / "made.parquet"
-        pq.write_table(to_rllib(made), path)
-        table = pq.read_table(path)
-        same(from_rllib(table, P), made, rtol=1e-14)
-        batch = {name: np.array(table.column(name).to_pylist()) for name in table.column_names}
-        config = BCConfig().offline_data(input_=[str(path)])
-        episodes = OfflinePreLearner._map_to_episodes(SimpleNamespace(config=config), batch)["episodes"]
-    assert len(episodes) == len(made)
-    following = made.next_context()
-    for row, episode in enumerate(episodes):
-        np.testing.assert_array_equal(episode.get_observations(0), made.context[row])
-        np.testing.assert_array_equal(episode.get_observations(1), following[row])
-        assert episode.get_actions(0) == made.action[row]
-        assert episode.get_rewards(0) == made.reward[row]
-        assert episode.is_terminated == made.last[row]
-        assert str(episode.id_) == str(made.user[row])

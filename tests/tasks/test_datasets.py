@@ -17,7 +17,7 @@ import pytest
 
 import recsim_mnar
 from recsim_mnar import task_dataset
-from recsim_mnar.export import distributions, to_d3rlpy, to_obp, to_rllib
+from recsim_mnar.export import distributions, to_d3rlpy, to_obp
 from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
@@ -198,7 +198,7 @@ def test_sets_of_items_and_campaigns_have_no_data_sets(name):
 
 def test_what_reads_single_items_refuses_slates():
     made = dataclasses.replace(recipe_of("sessions-slates-10-v1", "random"), users=3).make().decisions
-    for export in (to_d3rlpy, to_obp, to_rllib):
+    for export in (to_d3rlpy, to_obp):
         with refused("these decisions are slates, no single items"):
             export(made)
 
