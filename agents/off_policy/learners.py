@@ -82,18 +82,6 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
             out += features[:, d, None] * self._weights[:, d]
         return out
 
-    def sharpened(self, factor: float) -> HistorySoftmax:
-        """Return a policy whose logits are this one's times ``factor``; above 1 it is less random."""
-        parameters = {**self._parameters, "sharpness": factor * float(self._parameters.get("sharpness", 1.0))}
-        return HistorySoftmax(
-            self.n_items,
-            self.name,
-            mapping=self._mapping,
-            centre=self._centre,
-            weights=factor * self._weights,
-            parameters=parameters,
-        )
-
 
 @dataclass(frozen=True)
 class LoggedContexts:

@@ -14,9 +14,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 from _study import once, parser_of, settings_of, write_results, write_text
 from analysis import tables
+from choosing import candidates, default_learners, split_users
 
 from recsim_mnar import rng
-from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, split_users
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
@@ -130,9 +130,8 @@ def bandits(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
 def from_log(given: dict[str, Any], catalogue: int) -> dict[str, Any]:
     """Every candidate learned from the log: what off-policy evaluation says of it, and its exact CTR."""
     world = world_of(given, catalogue)
-    choice = OffPolicyChoice(held_out=0.5, epochs=given["epochs"])
     found = {}
-    for candidate in choice.candidates(log_of(world, given), n_items=world.n_items, seed=0):
+    for candidate in candidates(log_of(world, given), default_learners(given["epochs"]), n_items=world.n_items):
         estimate = candidate.estimate
         found[candidate.name] = ctr(world, candidate.policy, given) | {
             "family": candidate.policy.name,

@@ -58,7 +58,7 @@ RATERS = (
 )
 ON_EXPOSURES = ", on exposures"
 
-ROUNDED = ("banditnet", "dr-policy", "off-policy-choice", "poem", "reward-cross-entropy")
+ROUNDED = ("banditnet", "dr-policy", "poem", "reward-cross-entropy")
 """Agents whose fit is made of products of matrices and exponentials that another version of NumPy or SciPy rounds
 otherwise; so their choices may differ, and with them the log."""
 

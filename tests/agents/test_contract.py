@@ -70,7 +70,6 @@ OF_DECISIONS = (
     f"banditnet+{_FEW}",
     f"dr-policy+{_FEW}",
     f"reward-cross-entropy+{_FEW}",
-    "off-policy-choice",
 )
 OF_DECISIONS_OTHERWISE = (
     f"mf-ips+rank=2+{_FIXED}+epsilon=0.2",

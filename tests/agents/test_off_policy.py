@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.off_policy.choosing import OffPolicyChoice, estimate_policy, split_users
 from recsim_mnar.agents.off_policy.learners import (
     POEM,
     BanditNet,
@@ -14,13 +13,7 @@ from recsim_mnar.agents.off_policy.learners import (
     ImportanceWeighted,
     LoggedContexts,
     RewardCrossEntropy,
-    reward_model,
 )
-from recsim_mnar.estimators.from_columns import estimate_value
-from recsim_mnar.log import Log
-from recsim_mnar.models.bandit import Contexts
-from recsim_mnar.policies import registry
-from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
@@ -131,57 +124,3 @@ def test_weighted_by_propensity_it_tends_to_the_expected_rewards():
         policy.reset(np.array([1]))
         found = policy.probabilities(np.array([1]))[0]
         np.testing.assert_allclose(found, target / target.sum(), atol=0.03)
-
-
-@pytest.mark.slow
-def test_choosing_states_estimates_of_users_it_did_not_learn_from(world, log):
-    learners = [POEM(epochs=2), RewardCrossEntropy(epochs=2)]
-    choice = OffPolicyChoice(learners=learners)
-    train, held = split_users(log, 0.5, 5)
-    assert not set(train.users()) & set(held.users())
-    assert abs(len(held.users()) - 200) < 60
-    candidates = choice.candidates(log, n_items=10, seed=5)
-    assert len(candidates) == 6
-    assert len({candidate.name for candidate in candidates}) == 6
-    for by in ("low", "value"):
-        chosen = OffPolicyChoice(learners=learners, by=by).fit(log, n_items=10, seed=5).describe()["chosen"]
-        assert chosen[by] == max(getattr(candidate.estimate, by) for candidate in candidates)
-        assert chosen["of"] == 6
-    one = candidates[1]
-    target = replay(held, one.policy)[held.is_bandit]
-    rows = held.bandit()
-    for estimator in ("snips", "ips"):
-        contexts = Contexts.from_log(held, 10, shrinkage=2.0)
-        model = reward_model(train, 10, rank=5, shrinkage=2.0, seed=5)
-        found = estimate_policy(one.policy, contexts, model, estimator=estimator, clip=100.0)
-        expected = estimate_value(
-            rows["reward"], rows["propensity"], target, estimator=estimator, clip=100.0, cluster=rows["user"]
-        )
-        assert found.value == pytest.approx(expected.value, rel=1e-9)
-        assert found.low == pytest.approx(expected.low, rel=1e-9)
-
-
-def test_doubly_robust_choice_uses_the_model_of_the_other_users(log):
-    train, held = split_users(log, 0.5, 5)
-    policy = RewardCrossEntropy(epochs=2).fit(train, n_items=10)
-    mapping, model = reward_model(train, 10, rank=5, shrinkage=2.0, seed=5)
-    contexts = Contexts.from_log(held, 10, shrinkage=2.0)
-    found = estimate_policy(policy, contexts, (mapping, model), estimator="dr", clip=100.0)
-    x = np.concatenate([np.ones((contexts.features.shape[0], 1)), contexts.features @ mapping], axis=1)
-    q = (x @ model.T)[contexts.context]
-    greedy = registry.learner("mf-ips").fit(train, n_items=10, seed=5)  # ranks by the same model
-    users = np.array([1])
-    greedy.reset(users)
-    greedy.observe(np.repeat(users, 3), np.array([1, 2, 2]))
-    counts = np.bincount([1, 2, 2], minlength=10) / 5.0
-    np.testing.assert_allclose(model @ np.append(1.0, counts @ mapping), greedy.scores(users)[0], rtol=1e-4, atol=1e-6)
-    rows, target = held.bandit(), replay(held, policy)[held.is_bandit]
-    pi = np.empty((len(target), 10))
-    for item in range(10):
-        changed = Log({**held.columns, "action": np.where(held.is_bandit, item, -1).astype(np.int32)})
-        pi[:, item] = replay(changed, policy)[held.is_bandit]
-    expected = estimate_value(
-        rows["reward"], rows["propensity"], target, estimator="dr", cluster=rows["user"],
-        model=(q[np.arange(len(q)), rows["action"]], (pi * q).sum(axis=1)),
-    )  # fmt: skip
-    assert found.value == pytest.approx(expected.value, rel=1e-9)
