@@ -25,16 +25,6 @@ _NIL = 1e-6
 """Share of the Frobenius norm below which a singular value counts as 0: computed from squares, its error is 1e-7."""
 
 
-_BLOCKS_FROM = 1 << 20
-"""Smallest number of entries for the block method, which needs a tolerance that float32 reaches."""
-
-_SINGLE_TOLERANCE = 1e-4
-"""Smallest tolerance that sums in float32 reach."""
-
-_SINGLE_NIL = 1e-5
-"""Share of the largest squared singular value below which one may be rounding of float32, so that float64 is used."""
-
-
 class SVD(Learner):
     """Learner of a policy with the scores h V V' for a user with view counts h.
 
@@ -68,8 +58,6 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
     The method is the Lanczos recurrence for A'A with full reorthogonalisation and without restarts (Golub & Van Loan,
     Matrix Computations, section 10.1). It is a serial kernel: the dense linear algebra of other solvers runs in threads
     that wait for each other on shared cores (up to a hundred times slower), and its rounding depends on their number.
-    From a million entries on, and with a tolerance of at least 1e-4, blocks of 16 float32 vectors are used: a step
-    costs mostly the reading of A's entries, which a block reads once.
 
     Args:
         matrix: scipy CSR array A.
@@ -86,8 +74,6 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
     nil = _NIL * np.sqrt(np.square(matrix.data, dtype=np.float64).sum())
     if min(matrix.shape) <= _GRAM_UP_TO:
         values, vectors = _all_singular_values(matrix.astype(np.float64), nil)
-    elif matrix.nnz >= _BLOCKS_FROM and tolerance >= _SINGLE_TOLERANCE and matrix.shape[1] >= 4 * rank + 64:
-        values, vectors = _block_lanczos(matrix, rank, tolerance, seed)
     else:
         values, vectors = _lanczos(matrix, rank, tolerance, seed)
     vectors = vectors[:rank][values[:rank] > nil]
@@ -185,101 +171,6 @@ def _combine(weights: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArra
     vectors = np.empty((len(combination), n), np.float32)
     _factors_kernel.project(combination, np.arange(len(combination)), rows, vectors)
     return vectors
-
-
-def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Compute the leading singular values and right vectors of A by the block Lanczos recurrence, in float32.
-
-    They are Rayleigh-Ritz approximations from a block Krylov space of A'A, every new block of which is made orthogonal
-    to all blocks before (Golub & Van Loan, Matrix Computations, section 10.3.6; Musco & Musco 2015 on the captured
-    energy). This is only for tolerances that float32 reaches, which the default of :class:`SVD` is not: it is meant for
-    ``svd+tolerance=0.05`` on a million interactions or more.
-
-    Returns:
-        values: ``rank`` singular values, descending.
-        vectors: right singular vectors as rows.
-    """
-    from recsim_mnar.agents.factors import _factors_kernel as kernels
-
-    n_items = matrix.shape[1]
-    width = kernels.BLOCK
-    n = -(-n_items // 4) * 4  # the kernels need a multiple of four rows; those added stay 0
-    arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float32))
-    small = np.empty((width, width))
-    scratch = np.empty(width, np.float32)
-    projected = np.zeros((0, 0))
-    basis: list[NDArray[np.float32]] = []
-    block = np.zeros((n, width), np.float32)
-    block[:n_items] = rng.normals(seed, rng.Stream.FIT, 0, (n_items, width))
-    beyond = _orthonormalise(block, [], small)
-    while True:
-        basis.append(block)
-        done = len(basis) * width
-        # The projection of A'A on the basis is block tridiagonal: ``small`` on the diagonal, ``beyond`` beside it.
-        product = np.empty((n, width), np.float32)
-        kernels.normal_product(*arrays, block, scratch, product)
-        grown = np.zeros((done, done))
-        grown[:-width, :-width] = projected
-        kernels.inner(block, product, small)
-        grown[-width:, -width:] = (small + small.T) / 2
-        kernels.take_away(block, small.astype(np.float32), product)
-        if len(basis) > 1:
-            grown[-width:, -2 * width : -width] = beyond
-            grown[-2 * width : -width, -width:] = beyond.T
-            kernels.take_away(basis[-2], beyond.T.astype(np.float32), product)
-        projected = grown
-        block = product
-        beyond = _orthonormalise(block, basis, small)
-        if done < rank + width:
-            continue
-        squares, weights = np.linalg.eigh(projected)
-        squares = squares[::-1][:rank]
-        weights = weights[:, ::-1][:, :rank]
-        residual = np.sqrt(np.square(beyond @ weights[-width:]).sum(axis=0))
-        if np.all(residual <= tolerance * np.maximum(squares, 0.0)) or done + width > n_items:
-            break
-    if squares[-1] <= _SINGLE_NIL * squares[0]:  # float32 cannot tell the smallest from 0
-        return _lanczos(matrix, rank, tolerance, seed)
-    vectors = np.empty((rank, n), np.float32)
-    rows = np.ascontiguousarray(np.concatenate(basis, axis=1).T)
-    kernels.project(np.ascontiguousarray(weights.T, np.float32), np.arange(rank), rows, vectors)
-    return np.sqrt(np.maximum(squares, 0.0)), vectors[:, :n_items]
-
-
-def _orthonormalise(
-    block: NDArray[np.float32], basis: list[NDArray[np.float32]], small: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """Make a block (n, 16) orthogonal to the blocks of ``basis``, and orthonormalise it, in place.
-
-    Args:
-        block: the block.
-        basis: orthonormal blocks.
-        small: (16, 16) scratch.
-
-    Returns:
-        R (16, 16) such that the block's component orthogonal to the basis is the new block times R.
-    """
-    from recsim_mnar.agents.factors import _factors_kernel as kernels
-
-    rotation = np.eye(len(small))
-    kernels.inner(block, block, small)
-    before = small.trace()  # squared length of the block
-    remaining = basis
-    for _ in range(2):  # twice, because the first subtraction may leave mostly rounding
-        for other in remaining:
-            kernels.inner(other, block, small)
-            kernels.take_away(other, small.astype(np.float32), block)
-        kernels.inner(block, block, small)
-        squares, turn = np.linalg.eigh(small)
-        # Directions of which only rounding is left get a length by which can be divided.
-        length = np.sqrt(np.maximum(squares, max(squares[-1], 1e-30) * 1e-10))
-        mixed = np.zeros_like(block)
-        kernels.take_away(block, -(turn / length).astype(np.float32), mixed)
-        block[:] = mixed
-        rotation = (length[:, None] * turn.T) @ rotation
-        if squares[0] > 1e-6 * before:  # squares[0] is the smallest squared length
-            remaining = basis[-1:]  # little was cancelled: a second pass over the last block suffices
-    return rotation
 
 
 def _orthogonal_start(basis: NDArray[np.float64], seed: int, index: int) -> NDArray[np.float64]:
