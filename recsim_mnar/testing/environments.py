@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
 from recsim_mnar.envs.recording import lane_info
 from recsim_mnar.envs.user_queue import Info
@@ -121,7 +122,6 @@ def lane_rules(
 
         def finds(_: Any) -> Reasons:
             yield from _space_faults(make_vector(mode), mode)
-            yield from _copy_differences(make_vector(mode), make_vector(mode), mode, seed)
             env = make_vector(mode)
             yield from _lane_differences(env, [make_single() for _ in range(env.num_envs)], mode, steps, seed)
             env.close()
@@ -143,43 +143,13 @@ def _space_faults(env: VectorEnv, mode: AutoresetMode) -> Reasons:
             yield f"{name} is not the batch of {env.num_envs} single_{name}"
 
 
-def _copy_differences(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
-    """Yield differences between two environments with the same seed and actions, and arrays that a step changed later.
-
-    Also check the types and shapes of what a step returns.
-
-    Args:
-        first: a vector environment.
-        second: another one, made in the same way.
-        mode: their mode of automatic resets.
-        seed: seed of both, and of the actions.
-    """
-    observed, _ = first.reset(seed=seed)
-    other_observed, _ = second.reset(seed=seed)
-    first.action_space.seed(seed)
-    returned = []  # each observation as it was returned, and a copy of it made at once
-    for k in range(30):
-        if not _equal(observed, other_observed):
-            yield f"two copies with seed {seed} differ at step {k}"
-        returned.append((observed, copy.deepcopy(observed)))
-        actions = first.action_space.sample()
-        observed, *results, _ = first.step(actions)
-        other_observed, *other_results, _ = second.step(actions)
-        for (name, dtype), values, other in zip(_RESULTS.items(), results, other_results, strict=True):
-            if not np.array_equal(values, other):
-                yield f"{name} of two copies differ at step {k}"
-            if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, dtype):
-                yield f"{name} must have shape ({first.num_envs},), got {values.shape} of {values.dtype}"
-        if observed not in first.observation_space:
-            yield f"the observation of step {k} is outside observation_space"
-        _, terminated, truncated = results
-        has_ended = terminated | truncated  # by lane
-        if mode is AutoresetMode.DISABLED and has_ended.any():
-            observed, _ = first.reset(options={"reset_mask": has_ended})
-            other_observed, _ = second.reset(options={"reset_mask": has_ended.copy()})
-    for k, (array, before) in enumerate(returned):
-        if not _equal(array, before):
-            yield f"the observation of step {k} was changed later: a buffer is used twice"
+def _result_faults(env: VectorEnv, observations: Any, results: Sequence[NDArray[Any]], where: str) -> Reasons:
+    """Yield what is wrong with the observations of a step and with its rewards and ends."""
+    for (name, dtype), values in zip(_RESULTS.items(), results, strict=True):
+        if values.shape != (env.num_envs,) or not np.issubdtype(values.dtype, dtype):
+            yield f"{where}: {name} must have shape ({env.num_envs},), got {values.shape} of {values.dtype}"
+    if observations not in env.observation_space:
+        yield f"{where}: the observation is outside observation_space"
 
 
 def _lane_differences(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Reasons:
@@ -207,9 +177,12 @@ def _lane_differences(env: VectorEnv, singles: list[Env], mode: AutoresetMode, s
 
     for lane, single in enumerate(singles):
         yield from same(lane, single.reset(seed=seeds[lane]), f"lane {lane} at reset")
+    returned = []  # each observation as it was returned, and a copy of it made at once
     for k in range(steps):
+        returned.append((observations, copy.deepcopy(observations)))
         actions = env.action_space.sample()
         observations, rewards, terminated, truncated, infos = env.step(actions)
+        yield from _result_faults(env, observations, (rewards, terminated, truncated), f"step {k}")
         for lane, single in enumerate(singles):
             where = f"lane {lane} at step {k} ({mode.value})"
             if resets_next[lane]:
@@ -236,6 +209,9 @@ def _lane_differences(env: VectorEnv, singles: list[Env], mode: AutoresetMode, s
             observations, infos = env.reset(options={"reset_mask": has_ended})
             for lane in np.flatnonzero(has_ended).tolist():
                 yield from same(lane, singles[lane].reset(), f"lane {lane}, masked reset")
+    for k, (array, before) in enumerate(returned):
+        if not _equal(array, before):
+            yield f"the observation of step {k} was changed later: a buffer is used twice"
 
 
 def _differences(observed: Any, expected: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:

@@ -34,8 +34,6 @@ from recsim_mnar.worlds.features import FeatureWorld
 SEED = 20190912
 _DECISIONS = 50
 """Number of decisions per user in which the statements of propensities are compared."""
-_ORDERS = 5
-"""Number of decisions per user that are compared between two orders of users."""
 _FALSE_ALARM = 1e-4
 """Probability that a correct policy fails the test of frequencies for one user."""
 DRAWS = 40_000
@@ -299,9 +297,11 @@ class PolicyCase:
 
 
 @rule(RULES, "give it n_items and act(users, uniforms)")
-def door(case: PolicyCase) -> None:
+def door(case: PolicyCase) -> Reasons:
     """Check that the object is a policy, and that its ``learns`` is one of the words for it."""
-    learning_of(case.policy())
+    policy = case.policy()
+    if learning_of(policy) != "nothing" and policy.batches_decisions:
+        yield "it states batches_decisions and learns: between two decisions comes an outcome"
 
 
 @rule(RULES, "return (n, n_items) probabilities whose rows sum to 1")
@@ -383,41 +383,6 @@ def one_user_at_a_time(case: PolicyCase) -> Reasons:
     )
 
 
-@rule(RULES, "compute each user's answer from that user's own state")
-def order_within_a_batch(case: PolicyCase) -> Reasons:
-    """Check that the order of users in a call of ``observe`` or ``act`` changes no answer."""
-    order = np.roll(np.arange(case.n_users)[::-1], 2)  # no user keeps the first place or the user before
-    policy = case.policy_after_views()
-    other = case.policy_after_views(order)
-    for turn in range(_ORDERS):
-        u = case.uniforms(turn)
-        actions, stated = case.act(policy, case.users, u)
-        for acting, when in ((policy, "asked in another order"), (other, "observed in another order")):
-            reordered = case.act(acting, case.users[order], u[order])
-            for j, action, propensity in zip(order.tolist(), *reordered, strict=True):
-                yield from case.decision_differences(j, (action, propensity), (actions[j], stated[j]), when, "before")
-
-
-@rule(RULES, "omit batches_decisions")
-def runs_of_decisions(case: PolicyCase) -> Reasons:
-    """Check that with ``batches_decisions`` several decisions of a user in one call equal those in separate calls."""
-    policy = case.policy_after_views()
-    if not policy.batches_decisions:
-        return
-    if learning_of(policy) != "nothing":
-        yield "it states batches_decisions and learns: between two decisions comes an outcome"
-    n_decisions = 1 + np.arange(case.n_users) % 4  # by user
-    user_of_decision = np.repeat(np.arange(case.n_users), n_decisions)
-    decision_numbers = np.concatenate([np.arange(n) for n in n_decisions])
-    users = case.users[user_of_decision]
-    u = rng.policy_uniforms(SEED, users, decision_numbers)
-    actions, stated = case.act(policy, users, u)
-    for k, j in enumerate(user_of_decision.tolist()):
-        single = np.ravel(case.act(policy, case.users[j : j + 1], u[k : k + 1]))
-        of_several = (actions[k], stated[k])
-        yield from case.decision_differences(j, single, of_several, "in a call of its own", "several times in one call")
-
-
 @rule(RULES, "go through ratings in their order, user by user")
 def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
     """Check that ratings observed together or one by one lead to the same actions."""
@@ -427,26 +392,6 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
         observe_events(policy, users, items, 1.0 + (items % 5).astype(np.float64))
 
     return case.differences_when_alone(show, "after ratings one by one", "together", acting=False)
-
-
-@rule(RULES, "drop in learn() whatever was computed before it")
-def learns_then_agrees(case: PolicyCase) -> Reasons:
-    """Check that after ``learn`` all statements of propensities agree, and equal those of another object."""
-    policy = case.policy_after_views()
-    twin = case.policy_after_views()
-    if learning_of(policy) == "nothing":
-        return
-    for turn in range(3):
-        actions, stated = case.act(policy, case.users, case.uniforms(turn))
-        rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
-        policy.learn(case.users, actions, rewards, stated)
-        twin.learn(case.users, actions, rewards, stated)
-        if case.is_consistent:
-            yield from case.disagreements(policy, case.uniforms(turn + 100), "after learn(), ")
-        p = case.checked_probabilities(policy)
-        if policy.replayable:
-            than = "of another object after the same events"
-            yield from case.probability_differences(p, twin.probabilities(case.users), "after learn()", than)
 
 
 @rule(RULES, "declare learns = 'all users' and run it by simulate_online")
@@ -591,7 +536,7 @@ def describes_itself(case: PolicyCase) -> Reasons:
         yield f"describe() names it {name!r}, its name is {policy.name!r}"
 
 
-@rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
+@rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone, and drop there what was computed")
 def runs_and_replays(case: PolicyCase) -> Reasons:
     """Check that replaying a simulated log gives the propensities that the policy stated when it acted."""
     if not case.is_consistent:
@@ -631,7 +576,6 @@ def frequencies_follow(case: PolicyCase) -> Reasons:
 TWO_OBJECT_RULES = frozenset(
     {
         "one_user_at_a_time",
-        "order_within_a_batch",
         "ratings_one_user_at_a_time",
         "reset_and_forget",
         "fresh_shares_no_user",

@@ -379,11 +379,11 @@ PLANTED = [
         rf"{_TAKES} user 0 in {NUMBER} of 512 decisions, prob.* says {NUMBER}",
     ),
     Planted(
-        StaleAfterLearn, "learns_then_agrees", r"after learn\(\), act\(\) states \.\d+ for item \d .* says \.\d+",
+        StaleAfterLearn, "runs_and_replays", rf"{_ACT} \d+, propensity_of\(\) says {NUMBER}",
         rf"learns from all users|{_ACT} \d+, propensity_of\(\) says {NUMBER}",
     ),
     Planted(
-        StaleForItsOwnUsers, "learns_then_agrees", r"after learn\(\), act\(\) states",
+        StaleForItsOwnUsers, "runs_and_replays", rf"{_ACT} \d+, propensity_of\(\) says {NUMBER}",
         rf"{_ACT} \d+, propensity_of\(\) says {NUMBER}",
     ),
     Planted(
@@ -395,7 +395,7 @@ PLANTED = [
         r"its probabilities must sum to 1, a sum is 0\.9",
     ),
     Planted(SkewedDraws, "frequencies_follow", rf"{_TAKES} .* decisions, probabilities\(\) says"),
-    Planted(OrderInTheBatch, "order_within_a_batch", "in another order, the (user|propensity) of"),
+    Planted(OrderInTheBatch, "one_user_at_a_time", r"alone, scores\(\) of .* are others than among others"),
     Planted(Forgetless, "reset_and_forget", r"for a new user, and .* after reset\(\)"),
     Planted(
         Sharing, "fresh_shares_no_user", r"of the fresh\(\) copy, and .* after the first one's users viewed more"
@@ -404,7 +404,7 @@ PLANTED = [
     Planted(Nameless, "describes_itself", "names it 'another', its name is 'right'"),
     Planted(RemembersOtherObjects, "one_user_at_a_time", "among others"),
     Planted(
-        CountsWithinACall, "runs_of_decisions", "in a call of its own, .* several times in one call",
+        CountsWithinACall, "runs_and_replays", r"asked twice for user 0|when the log is replayed by a second object",
         r"asked twice for user 0 with the uniform \.\d+, act\(\) takes item \d and then item \d",
     ),
     Planted(BestOfTheCall, "ratings_one_user_at_a_time", "after ratings one by one, .* together"),
