@@ -64,6 +64,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, check_asked
     from recsim_mnar.kernels.checks import whole_number
+    from recsim_mnar.log.table import Log
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.world_pages import write_fit
 
@@ -81,6 +82,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     with progress() as report:
         report(f"read {log}")
         read = read_to_fit(log, columns=columns_of(options))
+        assert isinstance(read.log, Log)  # ratings are read for their own world alone
         json_output.say(*read.lines)
         fitted = calibrate_world(
             read.log,
@@ -204,7 +206,7 @@ def _load_world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any
     if preset is not None or settings:
         raise UserError("--preset and --set belong to a world's name: a WORLD.toml has its own parameters")
     fitted = FittedWorld.load(name)
-    if fitted.world != "sessions":  # calibrate fits no other, so this file was written by hand
+    if fitted.catalogues is None:  # calibrate always finds one, so this file was written by hand
         return fitted.make()
     return fitted
 

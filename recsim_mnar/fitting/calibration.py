@@ -68,6 +68,7 @@ def calibrate_world(
     check_asked(seed, ensemble, assume)
     if isinstance(log, (str, Path)):
         read = read_to_fit(log)
+        assert isinstance(read.log, Log)  # ratings are read for their own world alone
         log = read.log
         n_items = n_items or read.n_items
     least = max(2, log.highest_item + 1)

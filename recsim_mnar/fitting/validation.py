@@ -554,7 +554,7 @@ def _prepare_case(
     largest = log.highest_item
     same = same_items
     if same is None:
-        same = _has_items_of(log, world, made_world, fits)
+        same = fits or names_catalogue(log.provenance, made_world)  # a world that was fitted has the log's items
     _refuse_mismatch(made_world, largest, n_items, same)
     if not same:
         notes.append("the world's items are not the log's: only what does not name items is compared")
@@ -569,21 +569,6 @@ def _prepare_case(
     fitted_on = first if fits else None
     n_items = max(n_items or 0, largest + 1, made_world.n_items)
     return _Case(made_world, fitted_on, held_out, logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
-
-
-def _has_items_of(log: Log, world: Any, made_world: Any, fits: bool) -> bool:
-    """Return whether item numbers mean the same in a world and in a log.
-
-    Args:
-        log: the log.
-        world: what the caller gave or what was fitted: a fitted world, or a world with its parameters.
-        made_world: the world with its parameters.
-        fits: True if the world was fitted to a log like this one. It then has the log's items; but a FittedWorld
-            without catalogues (that of the ratings world) draws items anew, unless its world has a matrix of ratings.
-    """
-    if fits:
-        return getattr(world, "catalogues", ()) is not None or getattr(made_world, "matrix", None) is not None
-    return names_catalogue(log.provenance, made_world)
 
 
 def _refuse_mismatch(made_world: Any, largest: int, n_items: int | None, same: bool) -> None:
@@ -611,8 +596,8 @@ def _refit_world(world: Any, log: Log, n_items: int | None, seed: int, report: C
     """Fit a world to a log: call the caller's function, or calibrate a sessions world."""
     if callable(world):
         return world(log)
-    if world.world != "sessions":
-        raise UserError(f"calibrate fits no {world.world} world: compare the log with its make()")
+    if world.catalogues is None:
+        raise UserError(f"calibrate did not fit this {world.world} world: compare the log with its make()")
     from recsim_mnar.fitting.calibration import calibrate_world
 
     n_items = n_items or world.make().n_items

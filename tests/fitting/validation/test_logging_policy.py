@@ -8,9 +8,8 @@ import pytest
 from recsim_mnar import make_world
 from recsim_mnar.cli import cli
 from recsim_mnar.fitting import validation
-from recsim_mnar.fitting.validation import LoggingPolicy, validate_world
+from recsim_mnar.fitting.validation import validate_world
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 from toys import Drawing, untrained
@@ -117,22 +116,6 @@ def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
     monkeypatch.setattr(validation, "FITTED_CLICKS", 30)
     clicks = log["reward"][log.is_bandit].sum()
     assert held(log).facts["users_held_out"] == int(30 * N_USERS / clicks)
-
-
-@pytest.mark.slow
-def test_item_shares_would_have_accused_the_right_world(monkeypatch):
-    """Were everybody shown the log's shares of items, as if the logger did not look at users."""
-    made = world(sigma_omega_initial=2.0)
-    policy = untrained("user-popularity", N_ITEMS)
-    log = Log(simulate(made, policy, N_USERS, 1).columns, {})
-    assert validate_world(made, log, same_items=True).not_valid_for == []
-    shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
-    blind = FeaturePolicy(N_ITEMS, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)))
-    monkeypatch.setattr(
-        validation, "choose_logging_policy", lambda *asked, **more: LoggingPolicy(blind, True, "", {"how": "shares"})
-    )
-    found = validate_world(made, log, same_items=True)
-    assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 
 
 @pytest.mark.slow
