@@ -4,11 +4,9 @@ import dataclasses
 import runpy
 import sys
 
-import gymnasium as gym
 import numpy as np
 import pytest
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.base import Protocol
@@ -16,8 +14,7 @@ from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.purchases.comparison import Uplift, UpliftABTest
 from recsim_mnar.testing import check_estimator, check_protocol
-from recsim_mnar.testing.kinds import Checked, check_named
-from recsim_mnar.worlds import make_world
+from recsim_mnar.testing.kinds import check_named
 from twins.cases import quick_first
 from twins.commands import run
 
@@ -140,6 +137,7 @@ def printed_by_check(capsys, name):
         ("own_things:Nobody", 2, "has no 'Nobody'"),
         ("popularity", 0, "keeps the 21 rules of a learner"),
         ("no-such-agent", 2, "unknown agent"),
+        ("recsim_mnar/Ratings-v0", 2, "is an environment"),
     ],
 )
 def test_the_command_says_in_sentences_what_is_broken(capsys, name, status, words):
@@ -308,29 +306,3 @@ def test_the_example_with_a_split_by_time_is_sound():
 def test_protocols_that_are_not(kind, rule, words):
     breaches = {breach.rule: breach for breach in check_protocol(kind)}
     assert words in breaches[rule].why
-
-
-def test_environments_by_their_ids(capsys, monkeypatch):
-    code, output = printed_by_check(capsys, "recsim_mnar/Ratings-v0")
-    assert (code, output.strip()) == (0, "recsim_mnar/Ratings-v0 keeps the 4 rules of an environment")
-    world = make_world("features", "quick")
-
-    class Doubled(WorldVectorEnv):
-        def __init__(self, num_envs):  # it takes no mode
-            super().__init__(world, num_envs)
-
-        def step(self, actions):
-            observation, rewards, *rest = super().step(actions)
-            return observation, 2 * rewards, *rest
-
-    monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.envs.registration.registry))
-    gym.register("own/Doubled-v0", entry_point=lambda: WorldEnv(world), vector_entry_point=Doubled)
-    checked = check_named("own/Doubled-v0")
-    assert (checked.kind, checked.n_rules) == ("environment", 2)
-    assert [finding.rule for finding in checked.breaches] == ["lanes_next_step"]
-    assert "reward" in checked.breaches[0].why
-    gym.register("own/Alone-v0", entry_point=lambda: WorldEnv(world))
-    assert check_named("own/Alone-v0") == Checked("environment", 1, [])
-    code, output = printed_by_check(capsys, "own/Nobody-v0")
-    assert code == 2
-    assert "Nobody" in output

@@ -238,9 +238,8 @@ def _propensities(facts: Mapping[str, Any] | None) -> str:
 def check(name: str, json_output: JsonOutput) -> None:
     """Hold NAME (package.module:Class, or an estimator's function) against the contract of its kind.
 
-    A policy or learner, a world, a protocol or an estimator; or, by its Gymnasium id (package.module:Name-v0), an
-    environment with its vector entry point. Prints a line for each rule that is broken: what was found, and what to
-    do. Exits with 3 where there is one.
+    A policy or learner, a world, a protocol or an estimator. Prints a line for each rule that is broken: what was
+    found, and what to do. Exits with 3 where there is one.
     """
     from recsim_mnar.testing.kinds import check_named
 

@@ -1,33 +1,25 @@
-"""Rules for environments: Gymnasium's conventions and, lane by lane, equality with single environments."""
+"""Rules for vector environments: Gymnasium's conventions and, lane by lane, equality with single environments."""
 
 from __future__ import annotations
 
 import copy
-import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.recording import lane_info
 from recsim_mnar.envs.user_queue import Info
-from recsim_mnar.errors import UserError
-from recsim_mnar.plugins import own_folder
 from recsim_mnar.policies.answers import Rule
-from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of
+from recsim_mnar.testing.rules import Breach, Reasons, breaches_of
 
 Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 MakeSingle = Callable[[], Env]
 MakeVector = Callable[[AutoresetMode], VectorEnv]
-_LANES = 3
-"""Number of lanes in which a registered environment is checked."""
-_STEPS = 60
-"""Number of steps of a registered environment in each mode of automatic resets."""
 _RESULTS = {"rewards": np.floating, "terminations": np.bool_, "truncations": np.bool_}
 """Arrays that a step returns between observations and infos, in their order, with their types."""
 
@@ -41,6 +33,9 @@ def check_vector(
 ) -> list[Breach]:
     """Compare the lanes of a vector environment with single environments, in each mode of automatic resets.
 
+    Every lane gets a different seed, and a single environment with that seed must have exactly the same episodes:
+    observations, rewards, ends and infos.
+
     Args:
         make_vector: function from a mode to a new vector environment.
         make_single: function that makes a new single environment of the same kind, without a step limit.
@@ -49,72 +44,6 @@ def check_vector(
 
     Returns:
         one breach per mode in which they differ; an empty list if they never do.
-    """
-    return breaches_of(lane_rules(make_vector, make_single, AutoresetMode, steps, seed), None)
-
-
-@own_folder()
-def check_registered(env_id: str) -> tuple[list[Breach], int]:
-    """Check the environment with a Gymnasium id, and its vector entry point if it has one.
-
-    Args:
-        env_id: an id that ``gymnasium.make`` takes, such as ``package.module:Name-v0``.
-
-    Returns:
-        breaches: the rules that it breaks.
-        n_rules: the number of rules that were checked.
-
-    Raises:
-        UserError: Gymnasium has no such id, or the environment cannot be made.
-    """
-    try:
-        env = gym.make(env_id)
-    except (gym.error.Error, ImportError) as error:
-        raise UserError(f"{env_id!r}: {error}") from None
-
-    def check_single(_: Any) -> None:
-        """Run Gymnasium's check, which raises an error for an environment that breaks the interface."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # warnings are advice; what breaks the interface raises an error
-            check_env(env.unwrapped, skip_render_check=True)
-
-    def make_vector(mode: AutoresetMode | None = None) -> VectorEnv:
-        """Make the vector environment in a mode; None for its default."""
-        options: dict[str, Any] = {}
-        if mode is not None:
-            options["autoreset_mode"] = mode
-        return gym.make_vec(env_id, _LANES, vectorization_mode="vector_entry_point", **options)
-
-    rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", check_single)}
-    if env.spec is not None and env.spec.vector_entry_point is not None:
-        modes = _accepted_modes(make_vector)
-
-        def make_in(mode: AutoresetMode) -> VectorEnv:
-            if len(modes) == 1:  # it may take no argument autoreset_mode
-                return make_vector()
-            return make_vector(mode)
-
-        rules |= lane_rules(make_in, lambda: gym.make(env_id, disable_env_checker=True), modes, steps=_STEPS, seed=0)
-    return breaches_of(rules, None, needed=()), len(rules)
-
-
-def lane_rules(
-    make_vector: MakeVector, make_single: MakeSingle, modes: Iterable[AutoresetMode], steps: int, seed: int
-) -> Rules:
-    """Make one rule per mode of automatic resets: Gymnasium's conventions, and lanes that equal single environments.
-
-    Every lane gets a different seed, and a single environment with that seed must have exactly the same episodes:
-    observations, rewards, ends and infos.
-
-    Args:
-        make_vector: function from a mode to a new vector environment.
-        make_single: function that makes a new single environment.
-        modes: modes to check.
-        steps: number of steps to compare in each mode.
-        seed: seed of the actions; the lanes' seeds follow from it.
-
-    Returns:
-        the rules by name.
     """
 
     def rule_of(mode: AutoresetMode) -> Rule:
@@ -129,7 +58,7 @@ def lane_rules(
         fix = "let every lane do what a single environment of its seed does, and hand out new arrays"
         return Rule(f"lanes_{mode.name.lower()}", fix, finds)
 
-    return {rule.name: rule for rule in map(rule_of, modes)}
+    return breaches_of({rule.name: rule for rule in map(rule_of, AutoresetMode)}, None)
 
 
 def _space_faults(env: VectorEnv, mode: AutoresetMode) -> Reasons:
@@ -243,20 +172,3 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))
-
-
-def _accepted_modes(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
-    """Return the modes of automatic resets that a vector environment accepts, or its only one.
-
-    Args:
-        make_vector: function that makes a vector environment of a mode, or without an argument of the default mode.
-    """
-    modes = []
-    for mode in AutoresetMode:
-        try:
-            modes.append(make_vector(mode).metadata["autoreset_mode"])
-        except Exception:  # a user's code may raise anything
-            continue
-    if len(set(modes)) > 1:  # else it ignores the argument, or takes none
-        return tuple(dict.fromkeys(modes))
-    return (AutoresetMode(make_vector().metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)),)

@@ -22,7 +22,7 @@ from recsim_mnar.policies.door import as_learner, as_policy, binds
 from recsim_mnar.protocols.base import Protocol, protocol
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.testing import estimators, policies, protocols, worlds
-from recsim_mnar.testing.environments import check_registered, check_vector
+from recsim_mnar.testing.environments import check_vector
 from recsim_mnar.testing.policies import SEED, PolicyCase
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, World
@@ -34,7 +34,7 @@ class Checked:
     """Result of a check of an object.
 
     Attributes:
-        kind: kind of the object: policy, learner, world, protocol, estimator or environment.
+        kind: kind of the object: policy, learner, world, protocol or estimator.
         n_rules: number of rules for this kind.
         breaches: the rules that the object breaks.
         remarks: further sentences for the user.
@@ -50,17 +50,19 @@ def check_named(spec: str) -> Checked:
     """Check the object of this name by the rules of its kind.
 
     Args:
-        spec: one of three: ``package.module:name``, the class of a policy, learner, world or protocol, or the function
-            of an estimator, followed by ``+parameter=value`` for parameters of an agent or protocol; the name of an
-            installed agent; or a Gymnasium id such as ``package.module:Name-v0``.
+        spec: one of two: ``package.module:name``, the class of a policy, learner, world or protocol, or the function
+            of an estimator, followed by ``+parameter=value`` for parameters of an agent or protocol; or the name of
+            an installed agent.
 
     Raises:
         UserError: no object of this name, or one of a kind that has no rules.
     """
     name = text_of(spec, "name").partition("+")[0].strip()
     if re.fullmatch(r".+-v\d+", name):
-        breaches, n_rules = check_registered(name)
-        return Checked("environment", n_rules, breaches)
+        raise UserError(
+            f"{name!r} is an environment: check it by gymnasium.utils.env_checker.check_env, and its lanes by "
+            "recsim_mnar.testing.check_vector(make_vector, make_single)"
+        )
     if ":" not in name:
         return _policy(registry.learner(spec).fit, learns=True)
     checked = imported("object", name)
@@ -76,8 +78,8 @@ def check_named(spec: str) -> Checked:
         return Checked("protocol", len(protocols.RULES), protocols.check_protocol(lambda: protocol(spec)))
     raise UserError(
         f"{spec!r} is {checked!r}: what can be checked is the class of a policy (act), a learner (fit), a World "
-        "or a Protocol, or an estimator's function of the rows; an environment by its Gymnasium id, or a vector "
-        "environment by recsim_mnar.testing.check_vector(make_vector, make_single)"
+        "or a Protocol, or an estimator's function of the rows; a vector environment by "
+        "recsim_mnar.testing.check_vector(make_vector, make_single)"
     )
 
 

@@ -43,12 +43,6 @@ class Viewed(Policy):
 # ------------------------------------------------------------------------------------------------------ broken policies
 
 
-class KeepsTheReturned(Viewed):
-    def reset(self, users):
-        for user in users.tolist():
-            self.counts.setdefault(user, np.zeros(self.n_items))
-
-
 class GreedyBranchAlone(Viewed):
     """Epsilon-greedy whose propensity of the greedy item forgets the uniform branch."""
 
@@ -93,11 +87,6 @@ class TableOfAThousand(Viewed):
         return 1.0 + self.table[users % 1000]
 
 
-class OwnDice(Viewed):
-    def act(self, users, uniforms):
-        return super().act(users, np.random.default_rng().random(len(users)))
-
-
 class LosesRepeats(TableOfAThousand):
     """table[users, items] += 1 counts a repeated pair once."""
 
@@ -121,11 +110,6 @@ class BeyondTheLastEdge(Viewed):
         edges = np.cumsum(self.probabilities(users).astype(np.float32) * np.float32(0.99999), axis=1)
         actions = (edges <= uniforms[:, None]).sum(axis=1)
         return actions, self.probabilities(users)[np.arange(len(users)), np.minimum(actions, self.n_items - 1)]
-
-
-class FreshIsItself(Viewed):
-    def fresh(self):
-        return self
 
 
 # ------------------------------------------------------------------------------------------------------ broken learners
@@ -439,14 +423,11 @@ class SeededDice(Clicks):
 
 
 BROKEN = {
-    KeepsTheReturned: "reset_and_forget",
     GreedyBranchAlone: "propensities_agree",
     StateByPlace: "one_user_at_a_time",
     TableOfAThousand: "one_user_at_a_time",
-    OwnDice: "acting_changes_nothing",
     LosesRepeats: "distributions",
     BeyondTheLastEdge: "propensities_agree",
-    FreshIsItself: "fresh_shares_no_user",
     PolicyReadsLearner: "a_policy_per_fit",
     Unseeded: "a_policy_per_fit",
     NeverShownIsNaN: "all_items",

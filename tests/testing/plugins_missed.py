@@ -93,25 +93,6 @@ class TwoPercentOff(Bar):
     lanes_class = TwoPercentLanes
 
 
-class OneUniformLanes(BarLanes):
-    def answer(self, which, actions):
-        u = self.uniforms(which)
-        return (u < self.expected(which, actions)).astype(float), u < 0.8
-
-
-class OneUniform(Bar):
-    lanes_class = OneUniformLanes
-
-
-class ImmortalLanes(BarLanes):
-    def answer(self, which, actions):
-        return super().answer(which, actions)[0], np.ones(len(which), np.bool_)
-
-
-class Immortal(Bar):
-    lanes_class = ImmortalLanes
-
-
 BROKEN = {
     LetsPoliciesSee: "trial_is_left_alone",
     ResetsUsers: "trial_is_left_alone",
@@ -123,7 +104,5 @@ BROKEN = {
     OnePolicyForAll: "a_policy_per_fit",
     power_of_weights: "known_value",
     TwoPercentOff: "rewards_have_their_means",
-    OneUniform: "leaving_has_its_own_draw",
-    Immortal: "users_leave",
 }
 NOT_LOOKED_FOR = RIGHT = ()

@@ -58,51 +58,11 @@ class NobodyKnown(Viewed):
             self.counts.setdefault(user, np.zeros(self.n_items))[item] += 1
 
 
-class ExploresLess(Viewed):
-    """Explores less with each decision, whoever's it is."""
-
-    calls = 0
-
-    def act(self, users, uniforms):
-        self.calls += 1
-        return super().act(users, uniforms)
-
-    def probabilities(self, users):
-        explore = 1 / (1 + self.calls)
-        return explore / self.n_items + (1 - explore) * super().probabilities(users)
-
-
-class OtherTemperature(Viewed):
-    """Draws more sharply than it states."""
-
-    def act(self, users, uniforms):
-        actions = drawn(
-            self.probabilities(users) ** 1.5 / (self.probabilities(users) ** 1.5).sum(axis=1)[:, None], uniforms
-        )
-        return actions, self.propensity_of(users, actions)
-
-
 class StateOfTheClass(Viewed):
     counts: dict = {}  # noqa: RUF012  (the mistake)
 
     def __init__(self, n_items):
         self.n_items = n_items
-
-
-class LearnsForAll(Viewed):
-    """Declares that it learns from each user alone, and adds up what all of them earn."""
-
-    learns = "own user"
-
-    def __init__(self, n_items):
-        super().__init__(n_items)
-        self.earned = np.zeros(n_items)
-
-    def learn(self, users, actions, rewards, propensities):
-        np.add.at(self.earned, actions, rewards)
-
-    def weights(self, users):
-        return super().weights(users) + self.earned
 
 
 class LastCallOnly(Viewed):
@@ -111,13 +71,6 @@ class LastCallOnly(Viewed):
     def observe(self, users, items):
         self.reset(np.unique(users))
         super().observe(users, items)
-
-
-class CountsInBytes(Viewed):
-    """Counts of views begin again at 256."""
-
-    def reset(self, users):
-        self.counts.update({user: np.zeros(self.n_items, np.uint8) for user in users.tolist()})
 
 
 # ------------------------------------------------------------------------------------------------------ broken learners
@@ -147,18 +100,6 @@ class NullIsAnItem(Learner):
 
 
 # -------------------------------------------------------------------------------------------------------- broken worlds
-
-
-class OneSeedLanes(BarLanes):
-    """Draws at a seed of its own, whatever the run's is."""
-
-    def arrive(self, which):
-        self.seed[which] = 7
-        super().arrive(which)
-
-
-class OneSeed(Bar):
-    lanes_class = OneSeedLanes
 
 
 class TrendLanes(BarLanes):
@@ -359,16 +300,11 @@ BROKEN = {
     NarrowIds: "one_user_at_a_time",
     StaleCache: "reset_and_forget",
     NobodyKnown: "distributions",
-    ExploresLess: "acting_changes_nothing",
-    OtherTemperature: "frequencies_follow",
     StateOfTheClass: "copies_are_apart",
-    LearnsForAll: "learns_as_declared",
     LastCallOnly: "one_user_at_a_time",
-    CountsInBytes: "long_histories",
     SeedsTheWorld: "log_is_left_alone",
     NeedsClicks: "nothing_earned",
     NullIsAnItem: "door",
-    OneSeed: "seeds_differ",
     Trend: "any_number",
     Certain: "truth_in_range",
     AddsUp: "same_twice",
