@@ -24,10 +24,6 @@ def of_grid(z, y, **more):
 def test_what_goes_in_as_a_grid_comes_out_as_one():
     z, y = grid()
     exposures = of_grid(z, y)
-    for t in range(z.shape[2]):
-        recommended, purchased = exposures.dense(t)
-        np.testing.assert_array_equal(recommended, z[:, :, t])
-        np.testing.assert_array_equal(purchased, y[:, :, t])
     u, i, t = np.indices(z.shape)
     flags = exposures.flags(u, i, t)
     np.testing.assert_array_equal(flags[0], z)
@@ -123,7 +119,7 @@ def test_what_learning_needs_is_asked_for_in_one_line(tmp_path):
     with pytest.raises(UserError, match="no propensities"):
         exposures_of().need_propensities()
     with pytest.raises(UserError, match="no period 1"):
-        exposures_of().dense(1)
+        exposures_of().rows_of(1)
     with pytest.raises(UserError, match="a function cannot be written"):
         exposures_of(propensities=lambda u, i, t: np.full(len(u), 0.5)).write(tmp_path)
     with pytest.raises(UserError, match="does not exist"):

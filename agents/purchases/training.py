@@ -117,19 +117,6 @@ class Observed:
         """Return the arrays that the drawing kernel reads, in its order."""
         return self.user, self.bounds, self.items, self.sorted_items
 
-    def item_columns(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Return columns of the length of ``items``.
-
-        Returns:
-            user: user of each item.
-            period: period of each item.
-            bit: bit of each item's class.
-        """
-        length = self.bounds[:, 3] - self.bounds[:, 0]
-        counts = np.diff(self.bounds, axis=1)
-        bit = np.repeat(np.tile([NR_P, R_P, R_NP], len(counts)), counts.ravel())
-        return np.repeat(self.user, length), np.repeat(self.period.astype(np.int64), length), bit
-
 
 @dataclass(frozen=True)
 class Stratum:

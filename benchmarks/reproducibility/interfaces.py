@@ -19,6 +19,7 @@ import gymnasium as gym
 import numpy as np
 import package as p
 import pyarrow.parquet as pq
+from slate_recorder import record_slates, record_slates_vector
 
 Digests = dict[str, str]
 
@@ -249,7 +250,7 @@ def _logs(setting: Setting, policy: Any, found: Digests) -> None:
     acting = policy
     if setting.world == "purchases":
         found["exposures: in memory"] = _digest_exposures(p.exposures_of(world, policy, log, n, SEED))
-        single, vector = p.record_slates, p.record_slates_vector
+        single, vector = record_slates, record_slates_vector
         acting = policy if isinstance(policy, p.DeployedPolicy) else p.SlatePolicy(policy, world.params)
         if world.params.slates != "fixed":  # an environment's action is a slate of a fixed size
             return

@@ -19,7 +19,6 @@ from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
-from recsim_mnar.purchases.envs import record_slates, record_slates_vector
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, exposures_of
 from recsim_mnar.replays.probabilities import replay

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from grids import dense
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
@@ -139,7 +140,7 @@ def recent(
     counts = np.zeros((2, exposures.n_users, exposures.n_items), np.uint8)
     window: list[tuple[Any, Any]] = []
     for t in range(max(chosen) + 1):
-        now = exposures.dense(t)
+        now = dense(exposures, t)
         if t in set(chosen):
             who = there[:, t]
             code = counts[0, who].astype(np.int64) * size + counts[1, who]

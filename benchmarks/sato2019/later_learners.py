@@ -28,6 +28,14 @@ if TYPE_CHECKING:
 _SIMILAR_BY = ("purchases", "treatment")
 
 
+def item_columns(observed: Observed) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
+    """User, period and bit of the class of each of the observed items."""
+    length = observed.bounds[:, 3] - observed.bounds[:, 0]
+    counts = np.diff(observed.bounds, axis=1)
+    bit = np.repeat(np.tile([NR_P, R_P, R_NP], len(counts)), counts.ravel())
+    return np.repeat(observed.user, length), np.repeat(observed.period.astype(np.int64), length), bit
+
+
 @dataclass(kw_only=True, eq=False)
 class DLCE(FactorLearner):
     """Purchases after a recommendation up, purchases without one down, by inverse propensity (Sato et al. 2020).
@@ -58,7 +66,7 @@ class DLCE(FactorLearner):
         """
         assert exposures is not None  # this agent learns from nothing else
         exposures.need_propensities()
-        users, periods, part = observed.item_columns()
+        users, periods, part = item_columns(observed)
         shown = (part == R_P) | (part == R_NP)
         e = exposures.propensity_of(users, observed.items, periods)
         probability = np.maximum(np.where(shown, e, 1.0 - e), self.chi)
@@ -102,7 +110,7 @@ class _CausalNeighbours(ExposureLearner):
         from scipy import sparse
 
         observed = self.exposed(exposures, periods)
-        users, _, part = observed.item_columns()
+        users, _, part = item_columns(observed)
         shape = (observed.n_users, observed.n_items)
 
         def counted(mask: NDArray[np.bool_]) -> Any:

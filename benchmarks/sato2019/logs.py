@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from dunnhumby import load_dunnhumby
 from exposure_propensities import recent, shares
+from grids import dense
 from learn import Data
 from purchase_history import PurchaseHistory
 from semi import SOURCES, log_of
@@ -82,7 +83,7 @@ class Window:
         items = np.arange(x.n_items)
         for t in self.periods:
             rows = np.flatnonzero(self.period == t)
-            shown, bought = x.dense(int(t))
+            shown, bought = dense(x, int(t))
             self.shown[rows], self.bought[rows] = shown[self.user[rows]], bought[self.user[rows]]
             cells = np.broadcast_arrays(self.user[rows][:, None], items, t)
             self.e[rows] = propensity_of(*cells)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from _study import student
 from dunnhumby import load_dunnhumby
+from grids import dense
 from learn import ACCURACY, METHODS, Data, Search, fit, kept
 from semisynthetic import rated_world, smoothed_world
 
@@ -19,7 +20,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import replacing
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import draw
-from recsim_mnar.purchases.uplift import causal_dcg, causal_precision, top_items
+from recsim_mnar.purchases.uplift import causal_precision, top_items
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.runs.files import write_json
 
@@ -86,10 +87,17 @@ def causal_precision_of(tau: Any, scores: Any, k: int) -> float:
     return float(np.take_along_axis(tau, top, axis=1).mean())
 
 
+def causal_dcg(uplift: Any, scores: Any) -> float:
+    """CDCG: the sum of tau / log2(1 + rank) over a user's ranking of all items, averaged over users."""
+    ranking = top_items(scores, uplift.shape[1])
+    gains = 1.0 / np.log2(np.arange(2, uplift.shape[1] + 2))
+    return float((np.take_along_axis(np.asarray(uplift, np.float64), ranking, axis=1) @ gains).mean())
+
+
 def judge(uplift: Any, scores: Any, lengths: list[int]) -> list[float]:
     """CP at each length and CDCG, by the expected uplift."""
     lists = top_items(scores, max(lengths))
-    return [*(causal_precision(uplift, lists[:, :k]).value for k in lengths), causal_dcg(uplift, scores).value]
+    return [*(causal_precision(uplift, lists[:, :k]).value for k in lengths), causal_dcg(uplift, scores)]
 
 
 def compare(
@@ -111,7 +119,7 @@ def compare(
     for method in methods:
         chosen[method] = search.choose(method)
         print(f"{name}: {method} chosen, {chosen[method]['settings']}, {chosen[method]['score']:.4f}", flush=True)
-    bought = log_of(world, n_users, 1, seeds[1]).dense(0)[1].astype(np.float32)
+    bought = dense(log_of(world, n_users, 1, seeds[1]), 0)[1].astype(np.float32)
     accuracy = Search(
         data, lambda s: causal_precision_of(bought, s, lengths[0]), settings, out / f"{name}.accuracy.search.json",
         {**identity, "metric": "precision"},

@@ -31,7 +31,6 @@ _DEFINED_IN = {
 
 __all__ = [
     "CampaignsEnv",
-    "CampaignsVectorEnv",
     "PurchasesEnv",
     "PurchasesVectorEnv",
     "RankingEnv",
@@ -41,14 +40,11 @@ __all__ = [
     "WorldEnv",
     "WorldVectorEnv",
     "campaigns_env",
-    "campaigns_vector_env",
     "purchases_env",
     "purchases_vector_env",
     "ratings_env",
     "ratings_vector_env",
     "record",
-    "record_slates",
-    "record_slates_vector",
     "record_vector",
     "sessions_env",
     "sessions_vector_env",
@@ -84,7 +80,7 @@ def world_env(world: World | str | None = None, preset: str | None = None, **par
 def world_vector_env(
     num_envs: int = 1, *, world: World | str | None = None, preset: str | None = None, **options: Any
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """Make the vector environment of any world; in a world of platforms each lane is a platform.
+    """Make the vector environment of any world but one of platforms.
 
     Args:
         num_envs: number of lanes.

@@ -45,7 +45,6 @@ TITLES = {
     "uplift": "Uplift",
     "uplift_snips": "UpliftSNIPS",
     "uplift_ips": "UpliftIPS",
-    "uplift_pooled": "UpliftSNIPS (pooled)",
 }
 
 _BATCH_CELLS = 1 << 22

@@ -316,20 +316,6 @@ class Exposures:
         has_row = row_keys[row] == keys  # a cell without a row is neither recommended nor purchased
         return has_row & self.recommended[row], has_row & self.purchased[row]
 
-    def dense(self, time: int) -> tuple[Flags, Flags]:
-        """Return the whole grid of one period.
-
-        Returns:
-            (U, I) flags of recommended cells.
-            (U, I) flags of purchased cells.
-        """
-        rows = self.rows_of(time)
-        recommended = np.zeros((self.n_users, self.n_items), bool)
-        purchased = np.zeros((self.n_users, self.n_items), bool)
-        recommended[self.user[rows], self.item[rows]] = self.recommended[rows]
-        purchased[self.user[rows], self.item[rows]] = self.purchased[rows]
-        return recommended, purchased
-
     def validate(self) -> Exposures:
         """Check that uplift can be learnt from the exposures, and return them.
 

@@ -6,13 +6,12 @@ over the periods with equal weights; Y is a purchase and e the propensity of a r
 - ``uplift`` (equation 4): mean Y of the list's recommended items minus mean Y of its other items;
 - ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a self-normalised ratio for each user;
 - ``uplift_ips``: (1/N) (sum of Y/e over the recommended items - sum of Y/(1 - e) over the others);
-- ``uplift_pooled``: weights as in (5), with one ratio over all users of a period;
 - ``precision``: mean Y of the list's items; ``precision_recommended``: of its recommended items.
 
 If recommendations are random, the first three are unbiased. If they are personal, ``uplift`` is confounded, because
 users are recommended what they are likely to buy. ``uplift_snips`` corrects this in part only: a ratio of few weighted
 items per user is biased, as its denominator varies with the recommendations. ``uplift_ips`` is unbiased with the true
-propensities, and ``uplift_pooled`` for many users.
+propensities.
 
 ``uplift`` and ``uplift_snips`` are undefined for a list whose items were all recommended, or none of them; the paper
 assumes that there are both.
@@ -29,7 +28,8 @@ import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals import Spread, degrees_of_freedom, small_sample_factor
-from recsim_mnar.estimators.ratings import check_length, top_items
+from recsim_mnar.estimators.ratings import check_length
+from recsim_mnar.estimators.ratings import top_items as top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, refuse_first
 from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
@@ -181,21 +181,6 @@ def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimat
     )
 
 
-def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) -> Estimate:
-    """Compute CDCG: the sum of tau / log2(1 + rank) over a user's ranking of all items, averaged over users.
-
-    Args:
-        uplift: (U, I) tau: its expectation, or its value in one draw of both outcomes.
-        scores: (U, I) scores by which items are ranked.
-        level: nominal coverage of the interval, for which users are the sample.
-        seed: seed of the draws that break ties.
-    """
-    tau = np.asarray(uplift, np.float64)
-    ranking = top_items(scores, tau.shape[1], seed=seed)
-    gains = 1.0 / np.log2(np.arange(2, tau.shape[1] + 2))
-    return _mean_estimate(np.take_along_axis(tau, ranking, axis=1) @ gains, level, "cdcg", tau.size)
-
-
 def _mean_estimate(values: Floats, level: float, name: str, n: int) -> Estimate:
     """Return the estimate of a mean of values (U,) over users, from n cells."""
     mean = float(values.mean())
@@ -205,11 +190,11 @@ def _mean_estimate(values: Floats, level: float, name: str, n: int) -> Estimate:
     return _estimate(statistic, level, name, diagnostics={})
 
 
-LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
+LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "precision", "precision_recommended")
 COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}
 """Treatments of lists without recommended or without other items, with their wording in findings."""
 EMPTY = tuple(COUNTED)
-WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
+WEIGHTED = ("uplift_snips", "uplift_ips")
 
 
 def evaluate_lists(
@@ -372,8 +357,6 @@ def _largest_step(metric: str, weights: Floats) -> float:
     """Return the largest change of a metric in one period by one more purchase, for weights (n, N)."""
     if metric in ("uplift", "uplift_snips", "precision_recommended"):
         return 1.0 / len(weights)  # a user's ratio changes by at most 1
-    if metric == "uplift_pooled":
-        return float(weights.max()) / float(weights.sum())
     heaviest = 1.0
     if metric == "uplift_ips":
         heaviest = float(weights.max())
@@ -427,8 +410,6 @@ def _metric_in_period(metric: str, part: _Period, empty: str) -> tuple[float, Fl
     """
     treated = part.treated
     weighted_purchases = part.weights * part.bought
-    if metric == "uplift_pooled":
-        return _pooled_uplift(part, weighted_purchases)
     if metric == "uplift":
         values = halves(treated, part.bought, np.ones_like(part.weights), empty)
     elif metric == "uplift_snips":
@@ -448,33 +429,6 @@ def _metric_in_period(metric: str, part: _Period, empty: str) -> tuple[float, Fl
         )
     value = float(values[is_defined].mean())
     return value, np.where(is_defined, values - value, 0.0) / is_defined.sum()
-
-
-def _pooled_uplift(part: _Period, weighted_purchases: Floats) -> tuple[float, Floats]:
-    """Compute the pooled uplift of one period: the difference of two weighted means over all users.
-
-    Returns:
-        The value.
-        (n,) influence of each user, by the delta method.
-
-    Raises:
-        UserError: all items of the lists were recommended, or none.
-    """
-    treated = part.treated
-    if treated.all() or not treated.any():
-        extent = "everything" if treated.any() else "nothing"
-        raise UserError(
-            f"period {part.period}: {extent} in the lists was recommended, there is nothing to compare with"
-        )
-    ratios = []
-    influences = []
-    for cells in (treated, ~treated):
-        purchases = (weighted_purchases * cells).sum(axis=1)
-        weights = (part.weights * cells).sum(axis=1)
-        ratio = purchases.sum() / weights.sum()
-        ratios.append(ratio)
-        influences.append((purchases - ratio * weights) / weights.sum())
-    return float(ratios[0] - ratios[1]), influences[0] - influences[1]
 
 
 def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floats:

@@ -14,7 +14,8 @@ CERTAIN = small_exposures().with_propensities(np.ones((1, 1, 1)))
 
 def tallies(exposures):
     """Per (user, item): recommended periods, purchases in them, other purchases; periods with a purchase per user."""
-    shown, bought = (np.stack(x) for x in zip(*map(exposures.dense, range(exposures.n_periods)), strict=True))
+    periods, users, items = np.indices((exposures.n_periods, exposures.n_users, exposures.n_items))
+    shown, bought = exposures.flags(users, items, periods)
     active = bought.any(axis=2)
     shown = shown & active[:, :, None]
     return shown.sum(0), (shown & bought).sum(0), (bought & ~shown).sum(0), active.sum(0)
@@ -52,7 +53,7 @@ def test_scores_are_the_definition(kind, similar_by, neighbours):
 
 def test_dlce_weights_by_clipped_propensities():
     trainer = DLCE(chi=0.25).trainer(CERTAIN)
-    _, _, part = trainer.plan.observed.item_columns()
+    _, _, part = later.item_columns(trainer.plan.observed)
     weights = trainer.loss.signed[part != 4]
     assert np.abs(weights).mean() == pytest.approx(1.0, rel=1e-6)
     assert np.unique(np.round(weights / weights.max(), 6)).size == 2

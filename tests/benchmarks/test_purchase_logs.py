@@ -63,8 +63,8 @@ def test_dunnhumby_keeps_what_the_paper_keeps(journey):
     assert "10 weeks of mailers" in history.notes[0]
     exposures = history.exposures()
     assert (exposures.n_users, exposures.n_items, exposures.n_periods) == (3, 2, 10)
-    assert np.array_equal(exposures.dense(2)[0], recommended[:, :, 2] > 0)
-    assert np.array_equal(exposures.dense(2)[1], purchased[:, :, 2] > 0)
+    flags = exposures.flags(np.arange(3)[:, None], np.arange(2), 2)
+    assert np.array_equal(flags, np.stack([recommended, purchased])[:, :, :, 2] > 0)
     counts = history.counts()
     assert np.array_equal(counts.treated_purchases, (dense == 3).sum(axis=2))
     assert np.array_equal(counts.treatments, recommended.sum(axis=2))

@@ -5,13 +5,11 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import (
     CampaignsEnv,
     WorldEnv,
     WorldVectorEnv,
-    campaigns_vector_env,
     ratings_env,
     ratings_vector_env,
     world_env,
@@ -47,10 +45,6 @@ def lanes(n=2, **more):
 
 def campaigns(**more):
     return gym.make(ID.format("Campaigns"), preset="quick", **more).unwrapped
-
-
-def platforms(**more):
-    return campaigns_vector_env(2, preset="quick", autoreset_mode=AutoresetMode.DISABLED, **more)
 
 
 def ended(env):
@@ -139,8 +133,8 @@ CALLS = {
             lambda: begun(campaigns(n_users=1, user_growth=0.999, first_campaign=0), 3).step(np.ones(60, np.float32)),
             "no eligible user",
         ),
-        (lambda: begun(platforms()).step(np.zeros(3)), "weights must have shape"),
-        (lambda: platforms(observation="last"), "observation: an environment of platforms"),
+        (lambda: campaigns(observation="last"), "observation: an environment of platforms"),
+        (lambda: world_vector_env(2, world="campaigns"), "a platform has no lanes"),
     ],
 }
 
@@ -166,7 +160,7 @@ def test_a_wrong_call_is_said_in_one_line(call, words):
         lambda: PurchasesEnv(PURCHASES).step(np.array([0, 1, 2])),
         lambda: PurchasesVectorEnv(PURCHASES, 2).step(np.zeros((2, 3), int)),
         lambda: CampaignsEnv(make_world("campaigns", "quick")).log(),
-        lambda: platforms().step(np.zeros((2, 60), np.float32)),
+        lambda: campaigns().step(np.zeros(60, np.float32)),
     ],
 )
 def test_before_a_reset_and_after_the_end_a_reset_is_due(call):

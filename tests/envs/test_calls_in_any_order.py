@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from recsim_mnar.envs import CampaignsEnv, CampaignsVectorEnv, WorldEnv, WorldVectorEnv
+from recsim_mnar.envs import CampaignsEnv, WorldEnv, WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
@@ -30,8 +30,6 @@ KINDS = {
     "lanes": lambda: WorldVectorEnv(SESSIONS, 2, max_episode_steps=3),
     "lanes of slates": lambda: PurchasesVectorEnv(PURCHASES, 2, autoreset_mode="Disabled"),
     "lanes at once": lambda: WorldVectorEnv(RATINGS, 2, autoreset_mode="SameStep", info_size=2),
-    "platforms": lambda: CampaignsVectorEnv(CAMPAIGNS, 2),
-    "platforms rendered": lambda: CampaignsVectorEnv(CAMPAIGNS, 2, autoreset_mode="Disabled", render_mode="ansi"),
 }
 SEEDS, USERS = st.sampled_from([0, 7, np.int64(3), 2**40]), st.sampled_from([None, 0, 5])
 NO_SEEDS = st.sampled_from([-1, 1.5, "x", True, 2**64, [1, 2, 3], [0, -1], [None, "x"]])
@@ -65,7 +63,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.env = self.make()
         self.n_lanes = getattr(self.env, "num_envs", None)
         self.mode = self.env.metadata["autoreset_mode"].value if self.n_lanes else "Disabled"
-        self.by_user = not isinstance(self.env, (CampaignsEnv, CampaignsVectorEnv))
+        self.by_user = not isinstance(self.env, CampaignsEnv)
         self.ended: np.ndarray | None = None  # lanes that wait for a reset; None before the first
         self.sizes: dict[str, object] = {}
         self.calls: list[tuple] = []

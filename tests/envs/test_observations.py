@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gymnasium as gym
 import numpy as np
 import pytest
 from test_conventions import KINDS, SHOWN, WORLDS
 
-from recsim_mnar.envs import campaigns_vector_env, world_env, world_vector_env
+from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -117,31 +116,3 @@ def test_a_recorder_takes_a_fixed_size_that_holds_everything():
         record(world_env(world, info_size=2), Uniform(8), 30, 3)
     with refused("users skipped; make it without info_size"):
         record(world_env(WORLDS["sessions"](), info_size=500), Uniform(8), 30, 3)
-
-
-# ------------------------------------------------------------------------------------------------------------ campaigns
-
-
-def test_one_seed_deals_its_platforms_out():
-    vector = campaigns_vector_env(3, preset="quick")
-    first, _ = vector.reset(seed=6)
-    single = gym.make("recsim_mnar/Campaigns-v0", preset="quick").unwrapped
-    for lane in range(3):
-        observation, _ = single.reset(seed=6 if lane == 0 else None)
-        np.testing.assert_array_equal(first[lane], observation)
-    assert not np.array_equal(first[0], first[1])
-    actions = np.full(vector.action_space.shape, 0.5, np.float32)
-    ended = np.zeros(3, bool)
-    while not ended.any():
-        *_, ended, _cut, _infos = vector.step(actions)
-    observations, *_ = vector.step(actions)
-    observation, _ = single.reset()  # platform number 3, the next unopened one
-    np.testing.assert_array_equal(observations[0], observation)
-
-
-def test_platforms_are_cut_off_at_their_limit():
-    cut = campaigns_vector_env(2, preset="quick", max_episode_steps=1)
-    cut.reset(seed=1)
-    *_, ended, truncated, _infos = cut.step(np.zeros(cut.action_space.shape, np.float32))
-    assert truncated.all()
-    assert not ended.any()

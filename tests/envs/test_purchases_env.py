@@ -1,11 +1,7 @@
 import numpy as np
-import pytest
 
-from recsim_mnar.policies import registry
-from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv, record_slates, record_slates_vector
-from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy
+from recsim_mnar.purchases.envs import PurchasesEnv
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
-from recsim_mnar.simulation import simulate
 
 ID = "recsim_mnar/Purchases-v0"
 
@@ -14,20 +10,6 @@ def small_world(**params):
     return PurchasesWorld(
         PurchasesParams(**{"n_items": 12, "n_periods": 4, "slate_size": 3, "base": -1.0, "slates": "fixed", **params})
     )
-
-
-@pytest.mark.parametrize("name", ["deployed", "user-popularity-greedy"])
-def test_every_face_tells_the_same_lives(name):
-    world = small_world()
-    deployed = DeployedPolicy(world)
-    train = simulate(world, deployed, 30, 1)
-    policy = (
-        deployed if name == "deployed" else SlatePolicy(registry.learner(name).fit(train, n_items=12), world.params)
-    )
-    log = simulate(world, policy, 17, 9)
-    assert record_slates(PurchasesEnv(world), policy, 17, 9).digest() == log.digest()
-    for lanes in (1, 4, 20):
-        assert record_slates_vector(PurchasesVectorEnv(world, lanes), policy, 17, 9).digest() == log.digest()
 
 
 def test_an_item_named_twice_is_recommended_once():

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_vector_env, ratings_env, sessions_vector_env
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv, ratings_env, sessions_vector_env
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.lanes import Lanes, Moves
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
@@ -176,12 +176,6 @@ def test_without_copies_the_next_step_overwrites():
     assert not any(np.shares_memory(end, first) for end in ends)
     copied = sessions_vector_env(4, **SHORT)
     assert not np.shares_memory(copied.reset(seed=0)[0], copied.step(np.zeros(4, np.int64))[0])
-
-
-def test_platforms_side_by_side_take_the_keyword_too():
-    env = campaigns_vector_env(2, "quick", copy=False)
-    first = env.reset(seed=0)[0]
-    assert np.shares_memory(env.step(np.ones(env.action_space.shape))[0], first)
 
 
 # ------------------------------------------------------------------------------------------ ratings, one user at a time

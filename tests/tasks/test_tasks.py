@@ -444,6 +444,8 @@ def test_the_horizon_of_a_task_is_frozen(name):
         made = gym.make(identity, max_episode_steps=limit)
         assert made.spec.max_episode_steps == bound
         assert gym.make(gym.envs.registration.EnvSpec.from_json(made.spec.to_json())).spec == made.spec
+    if name.startswith("campaigns"):  # platforms have no lanes
+        return
     for limit in (2, None, horizon):
         lanes = gym.make_vec(identity, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=limit)
         assert lanes.max_episode_steps == lanes.spec.max_episode_steps == (limit or horizon)

@@ -114,7 +114,7 @@ def test_two_recommenders_share_what_would_have_been_bought():
         other = world_of(slate_size=4, deployment=deployment)
         recommended, purchased = Exposures.from_log(
             simulate(other, DeployedPolicy(other), 30, 8), n_users=30, n_items=9, n_periods=3
-        ).dense(1)
+        ).flags(np.arange(30)[:, None], np.arange(9), 1)
         assert np.array_equal(purchased, np.where(recommended, treated, control))
 
 
@@ -150,7 +150,7 @@ def test_given_probabilities_are_used_row_by_row():
     assert world.params.n_periods == 1
     log = simulate(world, DeployedPolicy(world), 41, 0)
     exposures = Exposures.from_log(log, n_users=41, n_items=9, n_periods=1)
-    recommended, purchased = exposures.dense(0)
+    recommended, purchased = exposures.flags(np.arange(41)[:, None], np.arange(9), 0)
     odd = np.arange(41) % 2 == 1
     assert np.array_equal(recommended[odd], purchased[odd])
     assert np.allclose(world.slate_uplift(0, [0, 1], [[0, 1, 2], [0, 0, 4]]), [2.4, 2.0])
