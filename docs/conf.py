@@ -80,6 +80,7 @@ autodoc_mock_imports = [
     "distributed",
     "implicit",
     "lenskit",
+    "mabwiser",
     "pytest",
     "sklearn",
     "stable_baselines3",

@@ -37,7 +37,7 @@ PACKAGES = {
         estimate_without_propensities""",
     "export": """Decisions action_dist decisions distributions from_arrays from_minari from_obp from_vw
         to_d3rlpy to_minari to_obp to_vw""",
-    "integrations": "implicit lenskit scikit_learn stable_baselines3 vowpal_wabbit",
+    "integrations": "implicit lenskit mabwiser scikit_learn stable_baselines3 vowpal_wabbit",
     "testing": """Breach PolicyContract WorldContract check_estimator check_policy check_protocol check_vector
         check_world example_views""",
     "worlds": """WORLDS CampaignsParams CampaignsWorld DecisionWorld Entry ExposureWorld FeatureParams FeatureWorld

@@ -3,4 +3,4 @@
 A module for each library, which is an extra: ``from recsim_mnar.integrations import scikit_learn``.
 """
 
-__all__ = ["implicit", "lenskit", "scikit_learn", "stable_baselines3", "vowpal_wabbit"]
+__all__ = ["implicit", "lenskit", "mabwiser", "scikit_learn", "stable_baselines3", "vowpal_wabbit"]

@@ -148,7 +148,7 @@ def test_lenskit(world, log):
         assert policy_of(scorer, P).name == "ItemKNNScorer"
 
 
-# --------------------------------------------------------------------------------------------------- Vowpal Wabbit
+# ------------------------------------------------------------------------------------- MABWiser and Vowpal Wabbit
 
 
 def online(world, policy):
@@ -157,6 +157,52 @@ def online(world, policy):
     shown = run.log.is_bandit
     np.testing.assert_allclose(replay(run.log, policy)[shown], run.log["propensity"][shown], atol=1e-12)
     return run
+
+
+@pytest.mark.parametrize(
+    ("kind", "features"),
+    [*((kind, "counts") for kind in ("UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy")), ("LinUCB", "shown")],
+)
+def test_mabwiser(world, kind, features):
+    mabwiser = pytest.importorskip("mabwiser.mab")
+    from recsim_mnar.integrations.mabwiser import MabPolicy
+
+    settings = {"alpha": 1} if "UCB" in kind else {"epsilon": 0}
+    rule = getattr(mabwiser.LearningPolicy, kind)(**settings)
+    policy = MabPolicy(mabwiser.MAB(list(range(P)), rule), features)
+    run = online(world, EpsilonMixture(policy, 0.2))
+    assert run.policy.inner.mab is not policy.mab
+    learned = run.policy.inner.mab
+    counts = np.bincount(run.log["action"][run.log.is_bandit], minlength=P)
+    assert counts.min() > 0
+    if kind == "UCB1":
+        assert [learned._imp.arm_to_count[item] for item in range(P)] == counts.tolist()
+
+
+def test_mabwiser_that_draws_on_its_own_is_refused():
+    mabwiser = pytest.importorskip("mabwiser.mab")
+    from recsim_mnar.integrations.mabwiser import MabPolicy
+
+    arms = list(range(P))
+    for rule in (mabwiser.LearningPolicy.ThompsonSampling(), mabwiser.LearningPolicy.EpsilonGreedy(epsilon=0.1)):
+        with refused("draws from a generator of its own"):
+            MabPolicy(mabwiser.MAB(arms, rule))
+    with refused("arms must be the items"):
+        MabPolicy(mabwiser.MAB([1, 2, 3], mabwiser.LearningPolicy.UCB1()))
+
+
+@pytest.mark.parametrize("kind", ["ThompsonSampling", "LinTS", "Softmax"])
+def test_mabwiser_that_draws_on_its_own_is_sampled(world, kind):
+    mabwiser = pytest.importorskip("mabwiser.mab")
+    from recsim_mnar.integrations.mabwiser import sampled_policy
+
+    policy = sampled_policy(mabwiser.MAB(list(range(P)), getattr(mabwiser.LearningPolicy, kind)()), draws=200)
+    run = simulate_online(world, policy, n_users=25, seed=2, lanes=4)
+    stated = run.log["propensity"][run.log.is_bandit]
+    np.testing.assert_allclose(stated * 200, np.round(stated * 200), atol=1e-9)
+    assert len(np.unique(stated)) > 10, "it learns, so its propensities change"
+    with refused("replay"):
+        replay(run.log, policy)
 
 
 def test_vowpal_wabbit(world, log):
