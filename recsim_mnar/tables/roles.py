@@ -354,7 +354,7 @@ def _recognised(role: str, known: Sequence[str]) -> tuple[list[str], str]:
     if not candidates and role == "propensity":
         candidates = [name for name in known if of_what_was_shown(name)]
         if not candidates:
-            return [name for name in known if _words(name) & _PROBABILITY and not new_policies([name])], ""
+            return [name for name in named_probabilities(known) if not new_policies([name])], ""
     if len(candidates) != 1:
         return candidates, ""
     name = candidates[0]
@@ -418,6 +418,11 @@ def of_what_was_shown(name: str) -> bool:
     words = _words(name)
     of_what = words - _PROBABLE
     return of_what < words and of_what <= _OF_SHOWING | _FILLERS and not of_what <= _FILLERS
+
+
+def named_probabilities(known: Iterable[str]) -> list[str]:
+    """List the columns with a word for a probability in their names: ``ranker_prob``."""
+    return [name for name in known if _words(name) & _PROBABILITY]
 
 
 def slate_probabilities(known: Iterable[str]) -> dict[str, str]:

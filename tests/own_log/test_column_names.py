@@ -106,12 +106,6 @@ def test_a_target_file_of_one_column_is_read_row_by_row(tmp_path):
     answer = estimate_log(path, Question(target_file=second))
     assert [record["value"] for record in answer.records] == [record["value"] for record in in_one_file.records]
     assert "targets by row: new, the probability of each row's logged action" in answer.lines
-    examination = examine_file(path, Asked(target_file=second))
-    assert examination.facts["mean_weight"][-1]["policy"] == "new"
-    assert (
-        advice_of(examination)["estimate"].line
-        == f"recsim-mnar estimate {path} --target-file {second} --baseline today"
-    )
 
 
 @pytest.mark.parametrize(
