@@ -50,7 +50,7 @@ from recsim_mnar.tables.roles import (
     say_which,
 )
 from recsim_mnar.tables.rows import DROP, Events, Rows, repeats
-from recsim_mnar.tables.values import MISSING, as_array, listed, percent_lines
+from recsim_mnar.tables.values import MISSING, as_array, listed
 
 MOST_EXAMINED = 5_000_000
 """Rows from the beginning of a file that are examined, so that its size does not set the time and the memory."""
@@ -364,13 +364,11 @@ class _Examiner:
             self._numbers()
         self._events()
         self._missing()
-        faults = self.rows.faults
         self.problems += [
             Problem(fault.code, PROBLEM, fault.message, fault.advice, (fault.column,))
-            for fault in faults.faults
+            for fault in self.rows.faults.faults
             if fault.code != MISSING
         ]
-        self.problems += [Problem("percent", NOTE, line) for line in percent_lines(faults.percents)]
         for role, names in self.columns.unclear.items():
             grave = role in ("propensity", "user", "reward") or names == shown.rivals
             params = {"role": role, "listed": in_words(names), "which": say_which(role)}

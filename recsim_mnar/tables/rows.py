@@ -27,7 +27,6 @@ from recsim_mnar.tables.values import (
     listed,
     numbered,
     padded,
-    percents,
     shown_value,
     text_numbers,
     text_times,
@@ -36,8 +35,6 @@ from recsim_mnar.tables.values import (
 MISSING_IN_WORDS = r"empty, NA, N/A, NaN, null, none, \N and - count as missing; rename an id that is called so"
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 
-_LONGEST = 1 << 12
-"""Most bytes of a number or a time."""
 HIGHEST = 1.0 + 1e-6
 """Largest probability, with room for rounding."""
 
@@ -104,25 +101,13 @@ class Rows:
         return values.filter(self._mask)
 
     def _decoded(self, name: str) -> Any:
-        """Return a pyarrow column (n,) of numbers or times, decoded if it is a dictionary.
-
-        Raises:
-            UserError: a text is longer than a number or a time; decoded, it could fill the memory.
-        """
+        """Return a pyarrow column (n,) of numbers or times, decoded if it is a dictionary."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         values = self.column(name)
-        if not pa.types.is_dictionary(values.type):
-            return values
-        longest = 0
-        for chunk in values.chunks:
-            words = chunk.dictionary
-            if is_text(words.type) and len(words):
-                longest = max(longest, pc.max(pc.binary_length(words)).as_py() or 0)
-        if longest > _LONGEST:
-            raise UserError(f"{self.source}: column {name!r} holds a text of {longest:,} bytes, no number and no time")
-        return values.cast(values.type.value_type)
+        if pa.types.is_dictionary(values.type):
+            return values.cast(values.type.value_type)
+        return values
 
     @property
     def row_numbers(self) -> NDArray[np.int64]:
@@ -205,8 +190,6 @@ class Rows:
             values = np.full(len(column), np.nan)
         elif is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal, f"{self.source}: column {name!r}")
-            # Only numbers with a percent sign count, not other texts with one.
-            self.faults.percents[name] += percents(column) - percents(column.filter(pa.array(bad)))
             advice = "write numbers, or name another column"
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
         elif pa.types.is_floating(kind):
