@@ -253,7 +253,7 @@ def check(name: str, json_output: JsonOutput) -> None:
 @click.argument("log", type=READ_PATH)
 @json_option("what is found")
 def verify(log: Path, json_output: JsonOutput) -> None:
-    """Hold LOG against its receipts: a folder of simulate, compare or study, a log, a part, a file of replay.
+    """Hold LOG against its receipts: a folder of simulate, replay, compare or study, a log, or a part.
 
     A line for every file that is missing, damaged, doubled or of another run, and then status 2. Files without receipts
     are read through.
