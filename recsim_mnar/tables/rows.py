@@ -33,6 +33,8 @@ from recsim_mnar.tables.values import (
 )
 
 MISSING_IN_WORDS = r"empty, NA, N/A, NaN, null, none, \N and - count as missing; rename an id that is called so"
+_OF_NULL = np.uint64(0x9E3779B97F4A7C15)
+"""Hash of a missing value."""
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 
 HIGHEST = 1.0 + 1e-6
@@ -410,20 +412,12 @@ def _bits(column: Any) -> NDArray[np.uint64]:
     import pandas as pd
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(column.type):
         column = pa.array([str(value) for value in column])
-    if not column.null_count:
-        if pa.types.is_floating(kind):
-            return column.to_numpy().astype(np.float64).view(np.uint64)
-        if pa.types.is_uint64(kind):
-            return column.to_numpy()
-        if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
-            return column.cast(pa.int64()).to_numpy().view(np.uint64)
     encoded = as_dictionary(column)
-    words = as_array(encoded.dictionary).astype(str).astype(object)
-    hashes = np.append(pd.util.hash_array(words), np.uint64(0))  # the last one serves null, of code -1
-    return hashes[encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()]
+    hashes = pd.util.hash_array(as_array(encoded.dictionary), categorize=False)
+    # The last one, which is no hash of a usual number, serves null, of code -1.
+    return np.append(hashes, _OF_NULL)[np.asarray(encoded.indices.fill_null(-1))]
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -478,20 +472,16 @@ class Events:
         """Read a pyarrow column of words, codes (0, 1) or truth values; other values are no fault."""
         import pyarrow as pa
 
-        none = np.zeros(len(column), np.bool_)
         if pa.types.is_nested(column.type):
+            none = np.zeros(len(column), np.bool_)
             return Events(none, none, [str(column.type)])
-        is_shown = [none[:0]]  # so that a column without chunks can be concatenated
-        is_viewed = [none[:0]]
-        words = dict[str, None]()
-        for chunk in column.chunks:  # each word is compared once, not each row
-            encoded = as_dictionary(chunk)
-            chunk_words = [*map(_word, encoded.dictionary.to_pylist()), ""]
-            codes = np.asarray(encoded.indices.fill_null(-1) if encoded.null_count else encoded.indices)
-            is_shown.append(np.array([word in SHOWN for word in chunk_words])[codes])
-            is_viewed.append(np.array([word in VIEWS for word in chunk_words])[codes])
-            words |= dict.fromkeys(word for word in chunk_words if word and word not in SHOWN + VIEWS)
-        return Events(np.concatenate(is_shown), np.concatenate(is_viewed), list(words))
+        encoded = as_dictionary(column)  # each word is compared once, not each row
+        words = [*map(_word, encoded.dictionary.to_pylist()), ""]
+        codes = np.asarray(encoded.indices.fill_null(-1))
+        shown = np.array([word in SHOWN for word in words])[codes]
+        viewed = np.array([word in VIEWS for word in words])[codes]
+        others = dict.fromkeys(word for word in words if word and word not in SHOWN + VIEWS)
+        return Events(shown, viewed, list(others))
 
 
 def _word(value: Any) -> str:

@@ -230,8 +230,10 @@ def test_days_and_months_that_look_alike_are_a_fault(tmp_path):
 
 
 def test_copies(tmp_path):
-    rows = read(write(tmp_path, "u,n\na,1\nb,1\na,1\na,2\na,\na,\na,1\n"), u="id", n="number")
+    rows = read(write(tmp_path, "u,n\na,1\nb,1\na,1\na,0\na,\na,\na,1\n"), u="id", n="number")
     assert repeats(rows.digests(["u", "n"])).tolist() == [False, False, True, False, False, True, True]
+    without_missing = rows.kept(np.arange(7) < 4)
+    assert rows.digests(["u", "n"])[:4].tolist() == without_missing.digests(["u", "n"]).tolist()
 
 
 def test_a_folder_of_parts(tmp_path):
