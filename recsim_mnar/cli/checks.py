@@ -97,42 +97,36 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
     lines = []
     with open_tool_log(file, columns=columns, targets=targets) as tool:
         if tool is None:
-            examination = examine_file(file, arguments)
-            fits = commands_for(examination)
+            examination = guessed = examine_file(file, arguments)
+            guesses = examination.guesses
+            if guesses:
+                guessed = examine_file(file, replace(arguments, columns={**columns, **guesses}, guessed=tuple(guesses)))
+            fits = commands_for(guessed)
         else:
-            examination = examine_tool_log(tool, arguments)
+            examination = guessed = examine_tool_log(tool, arguments)
             fits = command_for_tool_log(examination)
             lines = [*tool.lines, ""]
-    guessed = examination
-    guessed_fits = fits
-    if examination.guesses and tool is None:
-        guesses = examination.guesses
-        guessed = examine_file(file, replace(arguments, columns={**columns, **guesses}, guessed=tuple(guesses)))
-        guessed_fits = commands_for(guessed)
-    first = first_of(guessed_fits)
-    commands = [fit.to_dict() for fit in fits]
+    first = first_of(fits)
     typed = None
     if first is None:
-        lacking = guessed_fits[-1]
+        lacking = fits[-1]
         who = f"{lacking.command} " * lacking.says.startswith("needs")
         to_type = [f"No line to type yet: {who}{lacking.says}."]
     else:
         words = guessed_in_words(guessed, first.line)
         typed = {"line": first.line, "guessed": words, "columns": examination.guesses}
         to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (words, first.says) if line)]
-        for fit, command in zip(fits, commands, strict=True):
-            if guessed is not examination and fit.command == first.command and not fit.fits:
-                command["line"] = first.line
     problems = [problem for problem in examination.problems if problem.code == "unclear"]
     problems += [problem for problem in guessed.problems if problem.code != "unclear"]
     head, *facts = _fact_lines(guessed)
     lines += [head, "", *to_type, "", *facts, ""]
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
-    further = [fit for fit in guessed_fits if fit.fits and fit is not first]
+    further = [fit for fit in fits if fit.fits and fit is not first]
     lines += ["", "more to type:"] if further else []
     for fit in further:
         lines += [f"  {fit.line}", f"      {fit.says}"]
     has_problem = any(problem.level == PROBLEM for problem in examination.problems)
+    commands = [fit.to_dict() for fit in fits]
     return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, has_problem
 
 

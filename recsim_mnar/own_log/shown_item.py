@@ -20,7 +20,6 @@ from recsim_mnar.tables.roles import (
     RECOGNISED,
     Columns,
     find_columns,
-    in_words,
     likely_columns,
     new_policies,
     say_which,
@@ -140,15 +139,11 @@ class ShownItem:
         column: the column that was chosen; "" if none had to be, or could be.
         line: reason for the choice, for a person; "" without a choice.
         rivals: columns that hold the same items, one of which was shown; empty after a choice.
-        items: columns of policies that hold items, while no column of the items shown is known.
-        perhaps: columns that hold the same items as ``items``.
     """
 
     column: str = ""
     line: str = ""
     rivals: tuple[str, ...] = ()
-    items: tuple[str, ...] = ()
-    perhaps: tuple[str, ...] = ()
 
     def refuse(self, source: str) -> None:
         """Raise UserError if the column of the items shown is not known."""
@@ -156,13 +151,6 @@ class ShownItem:
             raise UserError(
                 f"{source}: columns {' and '.join(map(repr, self.rivals))} hold the same items, and which of them was "
                 f"shown is not known: {say_which('action')}, then the other one can be a target",
-                code="unclear_column",
-            )
-        if self.items:
-            perhaps = f" (perhaps {in_words(self.perhaps)})" if self.perhaps else ""
-            raise UserError(
-                f"{source}: column {self.items[0]!r} holds items, it seems, and no probabilities. If a policy shows "
-                f"them, name the column of what was shown, which is not known, with --action-column{perhaps}",
                 code="unclear_column",
             )
 
@@ -182,33 +170,26 @@ def find_shown(file: TableFile, columns: Columns, policies: Sequence[str] = (), 
     head = file.head()
     action = columns.get("action")
     unclear = columns.unclear.get("action", ())
-    items: tuple[str, ...] = ()
-    seeds: tuple[str, ...] = (action or "",)
-    if action is None:
-        items = tuple(name for name in policies if _holds_items(head.get(name, ()), name))
-        seeds = (*unclear, *items)
     used = {name for role, name in columns.names.items() if role not in ("action", "item") or how[role] == NAMED}
     used |= {*policies, *leave, *new_policies(file.names, items=True)} - {action}
     if how.get("action") == OWN_SCHEMA:  # whose column of items viewed is empty in these rows
         used.add("item")
+    seeds = unclear if action is None else (action,)
     candidates = [
         name
         for name in file.names
         if name not in used and (name == action or any(_alike(head, name, seed) for seed in seeds if seed != name))
     ]
-    enough = len(candidates) >= (1 if items else 2)
-    if not enough or (action is None and not set(unclear) <= set(candidates)):
-        return ShownItem(items=items, perhaps=tuple(candidates))
+    if len(candidates) < 2 or not set(unclear) <= set(candidates):
+        return ShownItem()
     rivals = _different(head, columns, candidates)
     # Columns that are missing from ``rivals`` are mostly empty, or repeat another column.
-    if (action is not None and action not in rivals) or (len(rivals) < 2 and not items):
+    if len(rivals) < 2 or (action is not None and action not in rivals):
         return ShownItem()
     named = [name for name in rivals if says_shown(name)]
     if len(named) == 1:
-        same = " and ".join(name for name in (*rivals, *items) if name != named[0])
+        same = " and ".join(name for name in rivals if name != named[0])
         return ShownItem(named[0], f"action: {named[0]}, by its name; the same items are in {same}")
-    if len(rivals) < 2:
-        return ShownItem(items=items, perhaps=rivals)
     return ShownItem(rivals=rivals)
 
 
@@ -230,13 +211,6 @@ def _different(head: Mapping[str, Sequence[Any]], columns: Columns, names: Seque
         if n_filled >= _FILLED * len(items) and items not in different.values():
             different[name] = items
     return tuple(name for name in names if name in different)
-
-
-def _holds_items(values: Sequence[Any], name: str) -> bool:
-    """Return whether a policy's column holds items: words, or whole numbers above 1 if its name tells."""
-    present = [str(value) for value in values if value not in (None, "")]
-    numbered = all(value.isdigit() for value in present) and not set(present) <= {"0", "1"}
-    return _holds_words(values) or (numbered and bool(likely_columns("action", [name])))
 
 
 def _holds_words(values: Sequence[Any]) -> bool:

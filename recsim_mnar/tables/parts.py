@@ -20,7 +20,6 @@ from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt, file_di
 from recsim_mnar.tables.files import (
     ARROW,
     PARQUET,
-    is_table,
     is_text_file,
     listed,
     log_folder,
@@ -510,10 +509,6 @@ def _faults_of_file(folder: Path, receipt: Receipt, verified: Verified) -> Itera
         yield f"{file} is missing; {MEND}"
     elif not receipt.fits(folder):
         yield _differs(file)
-    elif receipt.rows is not None and is_table(file):
-        n_rows = _count_rows(file)
-        if n_rows != receipt.rows:
-            yield f"{file} has {n_rows:,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
 
 
 def _faults_of_parts(path: Path, verified: Verified) -> Iterator[str]:

@@ -97,13 +97,9 @@ def test_further_columns_with_the_same_values_are_no_rivals(save, name, values):
     assert (log.columns["action"], log.choice_note) == ("item_id", "")
 
 
-def test_items_without_the_column_of_what_was_shown_ask_for_it(save, capsys):
-    frame = table("tile")
-    frame["p_logged"] /= 3.0
-    for log, advice in ((frame, "with --action-column (perhaps 'tile')"), (frame.drop(columns="tile"), "--action-col")):
-        error = fails(capsys, "estimate", save(log), "--target", "nova_sku")
-        assert advice in error
-        assert "is not a number" not in error
+def test_items_without_the_column_of_what_was_shown_are_no_probabilities(save):
+    with pytest.raises(UserError, match="column 'nova_sku' is not a number in 20,000 rows"):
+        estimate_log(save(table("tile").drop(columns="tile")), Question(["nova_sku"]))
 
 
 def test_the_line_that_plans_a_test_reads_the_log_alike(save, capsys):
