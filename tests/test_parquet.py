@@ -91,36 +91,6 @@ def test_other_readers_find_types_nulls_and_provenance(tmp_path):
         np.testing.assert_array_equal(table[name].is_valid(), log.is_bandit == shown)
 
 
-def test_numbers_of_every_kind_come_back_bit_for_bit(tmp_path):
-    n, rng = 9000, np.random.default_rng(0)
-    odd = {
-        "wide": rng.integers(-(2**63), 2**63 - 1, n, endpoint=True),
-        "ends": np.where(rng.random(n) < 0.5, 2**63 - 1, -(2**63)),
-        "narrow": np.where(rng.random(n) < 0.5, 2**31 - 1, -(2**31)).astype(np.int32),
-        "odd": np.resize([0.0, -0.0, np.inf, -np.inf, 5e-324, np.nan, 1.0], n),
-        "many": np.arange(n) / 7,
-        "half": rng.normal(size=n).astype(np.float32),
-        "flag": rng.random(n) < 0.5,
-    }
-    log = rows(n, 1, **odd, word=np.resize(["a", "bc"], n))
-    table = read_back(log, tmp_path / "x.parquet")
-    for name, values in odd.items():
-        column = table[name].to_numpy()
-        assert table[name].null_count == 0
-        assert column.dtype == values.dtype
-        assert column.tobytes() == values.tobytes(), name
-    assert table["word"].to_pylist() == log["word"].tolist()
-
-
-@pytest.mark.parametrize("event", [0, 1])
-def test_columns_of_nulls_alone(event, tmp_path):
-    n = 50
-    log = Log({"user": np.zeros(n), "step": np.arange(n), "time": np.zeros(n), "event": np.full(n, event, np.int8)})
-    table = read_back(log, tmp_path / "x.parquet")
-    assert [table[name].null_count for name in ("item", "action", "propensity", "reward")] == [n] * 4
-    same(Log.from_arrow(table), log)
-
-
 def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_path, monkeypatch):
     monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(300, 2)
@@ -158,19 +128,6 @@ def test_a_flipped_bit_of_a_page_is_named_in_a_line(tmp_path):
         if chunk.path_in_schema == "propensity":
             with pytest.raises(UserError, match=words):
                 estimate_file(path, ["propensity"])
-
-
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_a_file_that_ends_early_is_named_in_a_line(form, tmp_path):
-    path = tmp_path / f"x.{form}"
-    log = rows(3000, 5)
-    write_part(path, [log.columns], log.provenance)
-    whole = path.read_bytes()
-    for size in (1, 7, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        for read in (Log.read, lambda path: estimate_file(path, ["propensity"])):
-            with pytest.raises(UserError, match=rf"^[^\n]*x\.{form} is not a readable [^\n]*$"):
-                read(path)
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.runs.files import path_of
@@ -381,7 +383,8 @@ class TableFile:
         for part in self.parts:
             for table in self._tables(part, kinds, rows):
                 if len(table):
-                    yield Rows(str(self.path), table, self.decimal, first, faults=faults)
+                    numbers = np.arange(first, first + len(table))
+                    yield Rows(str(self.path), table, self.decimal, faults, row_numbers=numbers)
                     first += len(table)
         if first == 1:
             raise UserError(f"{self.path} has a header but no rows", code="empty")

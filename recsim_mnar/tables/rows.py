@@ -49,47 +49,37 @@ class Rows:
         source: name of the file in messages.
         table: a pyarrow table.
         decimal: the decimal mark of numbers written as text.
-        first: number in the file of the table's first row, from 1 below the header.
-        picked: indices (n,) of the table's rows that count, ascending; None for all.
         faults: faults that the methods record; nothing is raised for a value before ``faults.refuse()``.
         missing: (n,) which rows lack a value; None if none does so far.
         invalid: (n,) which rows have a value that cannot be read (:data:`INVALID`); None if none does so far.
-        of_row: (m,) number in the file of each row of the table, if one row of the file became several; otherwise None.
+        row_numbers: (n,) numbers in the file, from 1 below the header; equal if one row of the file became several.
         noted: columns whose missing values are among the faults; a column may be parsed more than once.
-        _mask: (m,) the rows of ``picked`` as a pyarrow array of truth values; None for all.
     """
 
     source: str
     table: Any
     decimal: Decimal = POINT
-    first: int = 1
-    picked: NDArray[np.int64] | None = None
     faults: Faults = field(default_factory=lambda: Faults(""))
     missing: NDArray[np.bool_] | None = None
     invalid: NDArray[np.bool_] | None = None
-    of_row: NDArray[np.int64] | None = None
+    row_numbers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     noted: set[str] = field(default_factory=set)
-    _mask: Any = None
 
     def __post_init__(self) -> None:
-        """Set the source of the faults."""
+        """Set the source of the faults, and number the rows from 1 if they have no numbers."""
         self.faults.source = self.source
+        if not self.row_numbers.size:
+            self.row_numbers = np.arange(1, len(self) + 1)
 
     def __len__(self) -> int:
-        if self.picked is None:
-            return int(self.table.num_rows)
-        return len(self.picked)
+        return int(self.table.num_rows)
 
     def kept(self, keep: NDArray[np.bool_]) -> Rows:
         """Select the rows marked in ``keep`` (n,); they share the faults of these rows."""
         import pyarrow as pa
 
-        picked = np.flatnonzero(keep)
-        if self.picked is not None:
-            picked = self.picked[picked]
-        mask = np.zeros(self.table.num_rows, np.bool_)
-        mask[picked] = True
-        return replace(self, picked=picked, noted=set(), missing=None, invalid=None, _mask=pa.array(mask))
+        table = self.table.filter(pa.array(keep))
+        return replace(self, table=table, row_numbers=self.row_numbers[keep], noted=set(), missing=None, invalid=None)
 
     def quiet(self) -> Rows:
         """Return the same rows with a new list of faults, so that parsing them leaves none in the file's list."""
@@ -97,10 +87,7 @@ class Rows:
 
     def column(self, name: str) -> Any:
         """Return a pyarrow column (n,)."""
-        values = self.table.column(name)
-        if self._mask is None:
-            return values
-        return values.filter(self._mask)
+        return self.table.column(name)
 
     def _decoded(self, name: str) -> Any:
         """Return a pyarrow column (n,) of numbers or times, decoded if it is a dictionary."""
@@ -110,16 +97,6 @@ class Rows:
         if pa.types.is_dictionary(values.type):
             return values.cast(values.type.value_type)
         return values
-
-    @property
-    def row_numbers(self) -> NDArray[np.int64]:
-        """(n,) numbers in the file, from 1 below the header."""
-        numbers = self.of_row
-        if numbers is None:
-            numbers = np.arange(self.first, self.first + self.table.num_rows)
-        if self.picked is None:
-            return numbers
-        return numbers[self.picked]
 
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
@@ -137,10 +114,8 @@ class Rows:
                 return
             self.noted.add(column)
         numbers = self.row_numbers
-        counted = bad
-        if self.of_row is not None:  # a row of the file counts once
-            counted = np.zeros(len(bad), np.bool_)
-            counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
+        counted = np.zeros(len(bad), np.bool_)  # a row of the file counts once
+        counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
         self.faults.add(code, column, counted, what, values=values, advice=advice, numbers=numbers)
         if code in INVALID:
             self.invalid = _either(self.invalid, bad)
@@ -181,8 +156,6 @@ class Rows:
 
         if pa.types.is_float64(self.table.column(name).type):
             values = self.table.column(name).to_numpy()
-            if self.picked is not None:
-                values = values[self.picked]
             if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, fast
                 return np.ascontiguousarray(values)
         column = self._decoded(name)

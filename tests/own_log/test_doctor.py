@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shlex
 
 import numpy as np
@@ -12,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar import estimate_file
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from toys import read_json
@@ -202,31 +200,6 @@ def test_why_there_is_no_line_to_type_is_what_a_command_lacks(tmp_path, capsys):
     _, out, _ = run(capsys, "doctor", write(tmp_path / "f.csv", data))
     (line,) = [line for line in out.splitlines() if line.startswith("No line to type yet")]
     assert "--target" in line
-
-
-@pytest.mark.parametrize("views", [False, True])
-@pytest.mark.parametrize("logged", [False, True])
-def test_chance_makes_as_many_rows_equal_for_doctor_as_for_estimate(tmp_path, views, logged):
-    rng = np.random.default_rng(7)
-    data = base(7)
-    data["user_id"] = [f"u{i // 100:02}" for i in range(N)]
-    data["served_at"] = [each[:10] for each in data["served_at"]]
-    data["new_prob"] = data.pop("target_new")
-    if not logged:
-        del data["pscore"]
-    if views:
-        data["event"] = np.where(rng.random(N) < 0.5, "organic", "bandit").tolist()
-        for name in {"pscore", "new_prob", "clicks"} & set(data):
-            data[name] = [
-                None if event == "organic" else value for value, event in zip(data[name], data["event"], strict=True)
-            ]
-    file = write(tmp_path / "f.csv", data)
-    (line,) = [line for line in estimate_file(file, "new_prob").found.lines if "repeat an earlier row" in line]
-    counts = [int(number.replace(",", "")) for number in re.findall(r"[0-9][0-9,]*", line)]
-    examined = examine_file(file)
-    problem = finding(examined, "duplicates")
-    assert counts[0] == examined.contents.duplicates > 0
-    assert counts[1] == int(re.search(r"chance makes some ([0-9,]+)", str(problem))[1].replace(",", "")) > 0
 
 
 @pytest.mark.parametrize("mark", [".", ","])

@@ -11,7 +11,7 @@ import pytest
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log import in_numbers
-from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers, log_in_numbers
+from recsim_mnar.own_log.in_numbers import LogNumbers, log_in_numbers
 from recsim_mnar.report.world_pages import write_log_page
 from toys import read_json
 from twins.commands import status_of as run
@@ -126,15 +126,6 @@ def test_a_foreign_file_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(Exception, match="is not a log that simulate wrote"):
         log_in_numbers(tmp_path / "a.csv")
-
-
-def test_lengths():
-    lengths = Lengths()
-    lengths.extend(np.array([3, 1]))
-    lengths.extend(np.array([1]))
-    assert (lengths.number, lengths.longest, lengths.median) == (3, 3, 1)
-    assert lengths.at_least() == ([1, 3], [1.0, 1 / 3])
-    assert Lengths().at_least() == ([], [])
 
 
 def test_slates_are_counted(tmp_path):
