@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.kernels.checks import rounded_down
 from recsim_mnar.own_log.bandit_file import PROBLEM
 from recsim_mnar.own_log.doctor import Examination
@@ -119,7 +118,7 @@ def guessed_in_words(found: Examination, line: str) -> str:
         target = words[words.index("--target") + 1]
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     if perhaps:
-        guessed += [_as_policies(found, perhaps).replace(" is ", " ")]
+        guessed += [f"{' and '.join(perhaps)} a new policy's"]
     if guessed:
         # The first guess is a clause, "ctr is the reward"; the following ones leave out the verb.
         return f"guessed: {', '.join(guessed).replace(' ', ' is ', 1)}"
@@ -157,24 +156,6 @@ def _perhaps_targets(found: Examination) -> list[str]:
     return [name for problem in found.problems if problem.code in codes for name in problem.columns]
 
 
-def _as_policies(found: Examination, names: Sequence[str]) -> str:
-    """Describe columns as a new policy's probabilities of the item shown, or as its items."""
-    of_slates = _propensities_of(found) in ("slate", "set")
-    same = f"a new policy's probability of showing the same {'slate' if of_slates else 'item'}"
-    kinds = {same: [name for name in names if name not in found.items],
-             "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
-    return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
-
-
-def _propensities_of(found: Examination) -> str:
-    """Return the kind of the propensities of slates; "" if it is not known, and for single items."""
-    slates = found.contents.slates
-    column = found.columns.get("propensity")
-    if slates is None or column is None:
-        return ""
-    return slates.propensities_of.get(column, "")
-
-
 def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
     """Return the option --fold-case if a target's items are written in other capitals; empty if none is."""
     return ["--fold-case"] * any(found.items.get(name) == IN_CAPITALS for name in targets)
@@ -198,11 +179,13 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
-        says = f"if {_as_policies(found, perhaps)}: what it would have earned, and the difference from today's policy"
+        says = f"what a new policy would have earned, if {' and '.join(perhaps)} is its probability of what was shown"
+        says += " or its item" * any(name in found.items for name in perhaps)
     elif found.targets:
-        says = "what these policies would have earned, and their difference from today's policy"
+        says = "what these policies would have earned"
     if found.targets or perhaps:
         words += ["--baseline", "today"]
+        says += ", and the difference from today's policy"
         says += _least(found) if "propensity" in found.columns else _ESTIMATED
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
 
@@ -212,7 +195,8 @@ def _least(found: Examination) -> str:
 
     The smallest in the log is no bound, so that it is only mentioned.
     """
-    if found.contents.slates and _propensities_of(found) != "marginal":
+    slates = found.contents.slates
+    if slates and slates.propensities_of.get(found.columns["propensity"]) != "marginal":
         return ""
     propensity = found.contents.propensity
     seen = f" (the smallest in this log is {rounded_down(propensity['least'])}: is it?)" if propensity else ""
@@ -253,14 +237,11 @@ def _compare(found: Examination) -> Fit:
     if found.contents.time is not None:
         by = "leave-one-out and a split by time"
     source = shlex.quote(str(found.source))
-    events = found.contents.events or {}
-    pooled = ""
-    if len(events) > 1:
-        pooled = f"; {events_in_words(events)} rows are pooled: --option events=NAME chooses"
+    if len(found.contents.events or {}) > 1:
+        by += ", all events pooled (--option events=NAME chooses)"
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
-    says += pooled
     return fit(True, line, says)
 
 

@@ -226,7 +226,7 @@ def test_a_column_of_items_is_a_policy_and_no_segment(frame, save, capsys, capit
     assert advice.startswith(f"column new_sku holds items: judge it with --target new_sku{option}, if")
     line = f"recsim-mnar estimate {path} --target new_sku{option} --baseline today"
     assert fitting_lines(examination)["estimate"] == line
-    assert "guessed: new_sku is the item that a new policy would show\n" in run(capsys, "doctor", path)[1]
+    assert "guessed: new_sku is a new policy's\n" in run(capsys, "doctor", path)[1]
     assert "new_sku: the item that the policy shows." in done(capsys, *shlex.split(line)[1:])
 
 
