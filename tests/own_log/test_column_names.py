@@ -203,11 +203,6 @@ def test_other_words_and_endings_are_none(name):
     assert find_columns("f", ["x", name], optional=["user", "action", "item", "time"]).names == {}
 
 
-@pytest.mark.parametrize(("role", "names"), [("user", ("CustomerNo", "MemberNr")), ("time", ("viewed_at", "sent_at"))])
-def test_two_that_could_be_are_asked_about(role, names):
-    assert find_columns("f", names, optional=[role]).unclear == {role: names}
-
-
 def test_a_usual_name_goes_before_an_ending():
     assert find_columns("f", ["viewed_at", "timestamp"], optional=["time"])["time"] == "timestamp"
 

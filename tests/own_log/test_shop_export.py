@@ -79,10 +79,8 @@ def test_doctor_begins_with_one_line_that_needs_no_editing(export, tmp_path, cap
     }
     assert {name: words[words.index(name) + 1] for name in options} == options
     assert {"--drop-missing", "--deduplicate"} <= set(words)
-    guessed = (
-        "guessed: ordered is the reward, CustomerNo the users, SKU shown the item shown, ranker_v2_prob a new policy's"
-    )
-    assert lines[place + 2].strip().startswith(guessed)
+    guessed = "ordered is the reward, CustomerNo the users, SKU shown the item shown, ranker_v2_prob a new policy's"
+    assert lines[place + 2].strip() == f"guessed: {guessed}"
     examination = read_json(tmp_path / "found.json")
     assert examination["type_this"]["line"] == line
     assert examination["unclear"]["reward"] == ["ordered"]
