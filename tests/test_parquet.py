@@ -14,6 +14,8 @@ from recsim_mnar.log import table as log_table
 from recsim_mnar.log.table import write_part, write_stream
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
+from recsim_mnar.tables.files import read_table
+from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.cases import quick_first
 from twins.differences import assert_same
@@ -153,3 +155,23 @@ def test_parts_hold_their_rows_in_a_few_bytes(world, tmp_path):
     part = tmp_path / "run" / "log" / "part-00000.parquet"
     assert pq.read_metadata(part).num_row_groups == 2  # 1,024 users each
     assert part.stat().st_size < 2.2 * len(Log.read(tmp_path / "run"))  # 45 bytes a row in memory
+
+
+def test_a_run_keeps_its_format(world, tmp_path):
+    simulate_to(tmp_path / "run", world, Uniform(40), 50, 5, form="arrow")
+    with pytest.raises(UserError, match="differs in format"):
+        simulate_to(tmp_path / "run", world, Uniform(40), 50, 5, resume=True)
+    with pytest.raises(UserError, match="format 'csv'"):
+        simulate_to(tmp_path / "other", world, Uniform(40), 50, 5, form="csv")
+
+
+def test_codes_beyond_their_words_are_named(tmp_path):
+    codes, words = pa.array([0, 7], pa.int8()), pa.array(["organic", "bandit"])
+    event = pa.DictionaryArray.from_buffers(pa.dictionary(pa.int8(), pa.string()), 2, codes.buffers(), words)
+    columns = {"event": event, "reward": pa.array([0.0, 1.0]), "propensity": pa.array([0.5, 0.5])}
+    table = pa.table(columns)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(UserError, match=r"a\.arrow is not a readable Arrow file"):
+        read_table(tmp_path / "a.arrow")
+    assert verify(tmp_path / "a.arrow").faults

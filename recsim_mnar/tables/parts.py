@@ -17,7 +17,7 @@ import numpy as np
 from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.runs.files import path_of
-from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
+from recsim_mnar.runs.folder import MANIFESTS
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt, file_digest
 from recsim_mnar.tables.files import (
     ARROW,
@@ -74,9 +74,6 @@ class Parts:
         if not path.is_dir():
             return cls(path, part_files(path), _index_of(path))
         folder = log_folder(path)
-        # The path is the folder of a run, or the folder of the log inside it.
-        run = path.parent if folder == path else path
-        _check_run(run, folder)
         index = Index.read(folder)
         if index is not None:
             _check_names(folder, index)
@@ -143,25 +140,6 @@ def _and_more(names: list[str]) -> str:
     if len(names) > 1:
         return f", and {len(names) - 1} more"
     return ""
-
-
-def _check_run(run: Path, log: Path) -> None:
-    """Raise UserError if a run's folder is unfinished, or its files differ from their receipts."""
-    if log.name != "log" or is_filled_here(run):  # no run's folder, or this process is still writing it
-        return
-    index = Index.read(run)
-    if index is None:  # it is written last: a run with a manifest and marked parts, but without it, is unfinished
-        if any((run / name).exists() for name in MANIFESTS):
-            _refuse_unfinished(run, listed(log))
-        return
-    for name in (*MANIFESTS, f"{log.name}/{INDEX}"):
-        receipt = index.receipts.get(name)
-        if receipt is None:
-            continue
-        if not (run / name).is_file():
-            raise UserError(f"{run / name} is missing; {MEND}")
-        if not receipt.fits(run):
-            raise UserError(_differs(run / name))
 
 
 def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
@@ -497,7 +475,7 @@ def _faults_of_folder(folder: Path, verified: Verified) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    if (folder / UNFINISHED).exists() and not (folder / INDEX).exists():
+    if not (folder / INDEX).exists() and any((folder / name).exists() for name in (UNFINISHED, *MANIFESTS)):
         yield f"{folder} was not finished: give its command again with --resume, or remove it"
     for receipt in index.receipts.values():
         yield from _faults_of_file(folder, receipt, verified)
