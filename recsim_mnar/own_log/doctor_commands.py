@@ -107,22 +107,20 @@ def guessed_in_words(found: Examination, line: str) -> str:
     what = {"reward": "the reward", "propensity": "the logged probability", "user": "the users", "time": "the time",
             "action": "the item shown", "item": "the item"}  # fmt: skip
     words = shlex.split(line)
-    options = found.columns.how
+    how = found.columns.how
     guessed = [
-        f"{found.columns[role]} {text}"
+        (found.columns[role], text)
         for role, text in what.items()
-        if options.get(role) == GUESSED and f"--{role}-column" in words
+        if how.get(role) == GUESSED and option_of(role) in words
     ]
-    target = ""
-    if "--target" in words:
-        target = words[words.index("--target") + 1]
-    perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
-    if perhaps:
-        guessed += [f"{' and '.join(perhaps)} a new policy's"]
-    if guessed:
-        # The first guess is a clause, "ctr is the reward"; the following ones leave out the verb.
-        return f"guessed: {', '.join(guessed).replace(' ', ' is ', 1)}"
-    return ""
+    if "--target" in words and not found.targets:
+        targets = words[words.index("--target") + 1].split(",")
+        guessed += [(name, "a new policy's") for name in _perhaps_targets(found) if name in targets]
+    if not guessed:
+        return ""
+    # The first guess is a clause, "ctr is the reward"; the following ones leave out the verb.
+    clauses = [f"{name} {text}" for name, text in guessed[1:]]
+    return f"guessed: {', '.join([' is '.join(guessed[0]), *clauses])}"
 
 
 def first_of(fits: Sequence[Fit]) -> Fit | None:
@@ -179,7 +177,9 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
-        says = f"what a new policy would have earned, if {' and '.join(perhaps)} is its probability of what was shown"
+        says = (
+            f"what a new policy would have earned, if {' and '.join(perhaps)} holds its probability of what was shown"
+        )
         says += " or its item" * any(name in found.items for name in perhaps)
     elif found.targets:
         says = "what these policies would have earned"

@@ -208,18 +208,15 @@ class Columns:
         """
         if not (chosen or rivals):
             return self._with_variant_as_action()
-        away = {*(rivals or (chosen,))}  # columns that lose their roles as action or item
-        names = dict(self.names)
-        unclear = dict(self.unclear)
+        away = {chosen, *rivals}  # columns that lose their roles as action or item
+        roles = ("action", "item")
+        names = {role: name for role, name in self.names.items() if role not in roles or name not in away}
+        unclear = {role: known for role, known in self.unclear.items() if role not in roles or not away & {*known}}
+        unclear.pop("action", None)
         how_of = dict(self.how)
-        for role in ("action", "item"):
-            if names.get(role) in away:
-                del names[role]
-            if role == "action" or away & {*unclear.get(role, ())}:
-                unclear.pop(role, None)
         if chosen:
             names["action"] = chosen
-            if chosen != self.get("action"):
+            if chosen != self.get("action") or how_of["action"] == NAMED:  # by the caller, not by the user
                 how_of["action"] = how
         else:
             unclear["action"] = rivals
