@@ -14,6 +14,8 @@ from recsim_mnar.log import table as log_table
 from recsim_mnar.log.table import write_part, write_stream
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
+from recsim_mnar.tables.files import read_table
+from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.cases import quick_first
 from twins.differences import assert_same
@@ -91,36 +93,6 @@ def test_other_readers_find_types_nulls_and_provenance(tmp_path):
         np.testing.assert_array_equal(table[name].is_valid(), log.is_bandit == shown)
 
 
-def test_numbers_of_every_kind_come_back_bit_for_bit(tmp_path):
-    n, rng = 9000, np.random.default_rng(0)
-    odd = {
-        "wide": rng.integers(-(2**63), 2**63 - 1, n, endpoint=True),
-        "ends": np.where(rng.random(n) < 0.5, 2**63 - 1, -(2**63)),
-        "narrow": np.where(rng.random(n) < 0.5, 2**31 - 1, -(2**31)).astype(np.int32),
-        "odd": np.resize([0.0, -0.0, np.inf, -np.inf, 5e-324, np.nan, 1.0], n),
-        "many": np.arange(n) / 7,
-        "half": rng.normal(size=n).astype(np.float32),
-        "flag": rng.random(n) < 0.5,
-    }
-    log = rows(n, 1, **odd, word=np.resize(["a", "bc"], n))
-    table = read_back(log, tmp_path / "x.parquet")
-    for name, values in odd.items():
-        column = table[name].to_numpy()
-        assert table[name].null_count == 0
-        assert column.dtype == values.dtype
-        assert column.tobytes() == values.tobytes(), name
-    assert table["word"].to_pylist() == log["word"].tolist()
-
-
-@pytest.mark.parametrize("event", [0, 1])
-def test_columns_of_nulls_alone(event, tmp_path):
-    n = 50
-    log = Log({"user": np.zeros(n), "step": np.arange(n), "time": np.zeros(n), "event": np.full(n, event, np.int8)})
-    table = read_back(log, tmp_path / "x.parquet")
-    assert [table[name].null_count for name in ("item", "action", "propensity", "reward")] == [n] * 4
-    same(Log.from_arrow(table), log)
-
-
 def test_each_piece_of_a_part_begins_a_row_group_and_large_ones_are_divided(tmp_path, monkeypatch):
     monkeypatch.setattr(log_table, "GROUP_ROWS", 64)
     log = rows(300, 2)
@@ -160,19 +132,6 @@ def test_a_flipped_bit_of_a_page_is_named_in_a_line(tmp_path):
                 estimate_file(path, ["propensity"])
 
 
-@pytest.mark.parametrize("form", ["parquet", "arrow"])
-def test_a_file_that_ends_early_is_named_in_a_line(form, tmp_path):
-    path = tmp_path / f"x.{form}"
-    log = rows(3000, 5)
-    write_part(path, [log.columns], log.provenance)
-    whole = path.read_bytes()
-    for size in (1, 7, 100, len(whole) // 2, len(whole) - 9, len(whole) - 1):
-        path.write_bytes(whole[:size])
-        for read in (Log.read, lambda path: estimate_file(path, ["propensity"])):
-            with pytest.raises(UserError, match=rf"^[^\n]*x\.{form} is not a readable [^\n]*$"):
-                read(path)
-
-
 @pytest.fixture(scope="module")
 def world():
     return SessionsWorld(SessionsParams(n_items=40, n_flips=9))
@@ -196,3 +155,23 @@ def test_parts_hold_their_rows_in_a_few_bytes(world, tmp_path):
     part = tmp_path / "run" / "log" / "part-00000.parquet"
     assert pq.read_metadata(part).num_row_groups == 2  # 1,024 users each
     assert part.stat().st_size < 2.2 * len(Log.read(tmp_path / "run"))  # 45 bytes a row in memory
+
+
+def test_a_run_keeps_its_format(world, tmp_path):
+    simulate_to(tmp_path / "run", world, Uniform(40), 50, 5, form="arrow")
+    with pytest.raises(UserError, match="differs in format"):
+        simulate_to(tmp_path / "run", world, Uniform(40), 50, 5, resume=True)
+    with pytest.raises(UserError, match="format 'csv'"):
+        simulate_to(tmp_path / "other", world, Uniform(40), 50, 5, form="csv")
+
+
+def test_codes_beyond_their_words_are_named(tmp_path):
+    codes, words = pa.array([0, 7], pa.int8()), pa.array(["organic", "bandit"])
+    event = pa.DictionaryArray.from_buffers(pa.dictionary(pa.int8(), pa.string()), 2, codes.buffers(), words)
+    columns = {"event": event, "reward": pa.array([0.0, 1.0]), "propensity": pa.array([0.5, 0.5])}
+    table = pa.table(columns)
+    with pa.OSFile(str(tmp_path / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    with pytest.raises(UserError, match=r"a\.arrow is not a readable Arrow file"):
+        read_table(tmp_path / "a.arrow")
+    assert verify(tmp_path / "a.arrow").faults

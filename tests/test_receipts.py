@@ -1,6 +1,5 @@
 """Receipts of files, and the readers' door that holds files against them."""
 
-import dataclasses
 import itertools
 import json
 import re
@@ -22,7 +21,7 @@ from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, DamagedIndexError, Index, Receipt, file_digest
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.files import write_table
-from recsim_mnar.tables.parts import Parts, verify, write_file
+from recsim_mnar.tables.parts import Parts, verify
 from recsim_mnar.worlds import make_world
 from twins.commands import run
 from twins.own_schema import estimate_file
@@ -199,54 +198,10 @@ def test_a_folder_within_a_folder_that_looks_like_a_column_adds_none(log):
 # ---------------------------------------------------------------------------------------------- single files, exposures
 
 
-def _replayed(file, seed=1):
-    log = made(seed)
-    write_file(file, len(log), lambda path: write_table(log.to_arrow(), path))
-    return file
-
-
 def _flip(file, at=2000, bit=1):
     content = bytearray(file.read_bytes())
     content[at] ^= bit
     file.write_bytes(content)
-
-
-def test_a_single_file_has_its_receipt_beside_it(tmp_path):
-    file = _replayed(tmp_path / "replayed.parquet")
-    receipt = tmp_path / "replayed.parquet.index.json"
-    assert sorted(tmp_path.iterdir()) == [file, receipt]
-    assert verify(file).n_rows == len(made(1))
-    content = file.read_bytes()
-    _flip(file)
-    assert_all_say(file, "replayed.parquet is not what was written", "remove replayed.parquet.index.json")
-    receipt.unlink()
-    file.write_bytes(content)
-    assert len(Log.read(file)) == len(made(1))
-    _replayed(file, seed=2)
-    assert verify(file).n_rows == len(made(2))
-
-
-@pytest.mark.parametrize(
-    ("beside", "counts"), [([], (1, 0)), (["own.parquet"], (0, 2))], ids=["alone", "next to a file without"]
-)
-def test_a_files_receipt_counts_where_its_folder_is_named(beside, counts, tmp_path):
-    file = _replayed(tmp_path / "replayed.parquet")
-    for name in beside:
-        write_table(made(2).to_arrow(), tmp_path / name)
-    verified = verify(tmp_path)
-    assert not verified.faults
-    assert (verified.n_files, verified.n_read) == counts
-    _flip(file)
-    assert_all_say(tmp_path, "replayed.parquet is not what was written")
-
-
-def test_a_receipt_that_was_renamed_with_its_file_counts(tmp_path):
-    _replayed(tmp_path / "replayed.parquet")
-    for name in ("replayed.parquet", "replayed.parquet.index.json"):
-        (tmp_path / name).rename(tmp_path / name.replace("replayed", "mine"))
-    assert verify(tmp_path / "mine.parquet").n_rows == len(made(1))
-    _flip(tmp_path / "mine.parquet")
-    assert_all_say(tmp_path / "mine.parquet", "mine.parquet is not what was written")
 
 
 def test_a_folder_of_two_formats_is_refused_and_none_is_dropped(tmp_path):
@@ -258,14 +213,9 @@ def test_a_folder_of_two_formats_is_refused_and_none_is_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("form", ["parquet", "arrow", "csv"])
-@pytest.mark.parametrize("receipts", [False, True], ids=["bare", "with receipts"])
-def test_a_file_is_not_counted_twice_under_two_names(form, receipts, tmp_path):
+def test_a_file_is_not_counted_twice_under_two_names(form, tmp_path):
     def write(name, log):
-        path = tmp_path / f"{name}.{form}"
-        if receipts:
-            write_file(path, len(log), lambda temporary: write_stream(temporary, [log.columns], {}, form))
-        else:
-            write_stream(path, [log.columns], {}, form)
+        write_stream(tmp_path / f"{name}.{form}", [log.columns], {}, form)
 
     nothing = made(1, 1).select(np.arange(0))
     for name, log in {"a": made(1, 20), "b": made(1, 20), "empty": nothing, "empty-too": nothing}.items():
@@ -281,15 +231,6 @@ def test_a_strange_mark_of_a_part_is_none(made_by, log):
     mark = json.dumps({"part": 7, "made": made_by}).encode()
     pq.write_table(table.replace_schema_metadata({b"recsim_mnar_part": mark}), log / "z.parquet")
     assert_all_say(log, "z.parquet is not listed in index.json")
-
-
-def test_rows_that_a_receipt_has_too_many_are_a_fault(log):
-    index = Index.read(log)
-    name = "part-00001.parquet"
-    wrong = dataclasses.replace(index.receipts[name], rows=10**9)
-    dataclasses.replace(index, receipts=index.receipts | {name: wrong}).write(log)
-    (fault,) = verify(log).faults
-    assert f"{name} has {index.receipts[name].rows:,} rows, its receipt says 1,000,000,000" in fault
 
 
 CELLS = pa.table({name: np.zeros(2, np.int64) for name in ("user", "item", "time", "recommended", "purchased")})

@@ -180,8 +180,7 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
     log = LogNumbers({"world": {"name": HOSTILE[0]}, "policy": {"name": HOSTILE[1]}}, 40, 9)
     log.views, log.shown = np.arange(40), np.arange(40)[::-1]
     for kind in ("organic", "bandit"):
-        log.by_user[kind].extend(np.arange(1, 9))
-        log.stretches[kind].extend(np.arange(1, 5))
+        log.by_user[kind] = np.bincount(np.arange(1, 9))
     log.propensities.extend(np.linspace(0.01, 0.9))
     log.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
     write_log_page(pages[-1], log, [(f"recsim-mnar simulate --policy {name}", name) for name in HOSTILE])

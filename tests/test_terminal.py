@@ -81,7 +81,7 @@ COMMANDS = {
     ),
     "doctor": (
         ("doctor", "rep.parquet", "--target", "svd"),
-        ["Type this:", "recsim-mnar estimate", "rewards", "propensities", "mean", "more to type"],
+        ["Type this:", "recsim-mnar estimate", "rewards", "propensities", "more to type"],
     ),
     "plan ab": (("plan", "ab", "sim", "--lift", "5%"), ["users per arm", "the log leaves open"]),
     "verify": (("verify", "sim"), ["all are what their receipts say"]),

@@ -148,7 +148,7 @@ CALLS = [
     (on("large.csv"), "too large; use larger units"),
     (on("twice.csv"), "'t' appears twice in the header"),
     (on("typo.csv"), "did you mean 'propensty'? name it with --propensity-column"),
-    (on("quote.csv"), "a quote may be open there"),
+    (on("quote.csv"), "a quotation mark may be open there"),
     (on("table.csv"), "is not text but Parquet"),
     (on("nested.parquet"), "(row 1: [1.0]): write one number per row"),
     (on("sheet.xlsx"), ".feather files (text may be compressed: .gz, .bz2, .zst), not .xlsx"),

@@ -176,7 +176,6 @@ TARGETS: list[tuple[str, int, list[Words]]] = [
     ("cut/log/.unfinished.json", 2, [lambda p: _resume(p / "cut"), lambda p: _estimate(p / "cut")]),
     ("cut/.lock", 1, [lambda p: _resume(p / "cut")]),
     ("replayed.parquet", 1, [lambda p: _estimate(p / "replayed.parquet", "random")]),
-    ("replayed.parquet.index.json", 1, [lambda p: _estimate(p / "replayed.parquet", "random")]),
     ("bare/exposures.parquet", 3, [lambda p: lambda: Exposures.read(p / "bare")]),
     ("bare/propensities.npz", 3, [lambda p: lambda: Exposures.read(p / "bare")]),
     ("purchases/exposures.parquet", 1, [lambda p: ("verify", p / "purchases")]),

@@ -155,8 +155,7 @@ def _log() -> LogNumbers:
     log.views, log.shown = (9000 / ranks**0.9 / 20).astype(int), (9000 / ranks**1.2 / 8).astype(int)
     rng = np.random.default_rng(0)
     for kind, mean in (("organic", 30), ("bandit", 80)):
-        log.by_user[kind].extend(rng.geometric(1 / mean, 300))
-        log.stretches[kind].extend(rng.geometric(3 / mean, 900))
+        log.by_user[kind] = np.bincount(rng.geometric(1 / mean, 300))
     log.propensities.extend(rng.beta(1.2, 6, 4000).clip(0.004, 1))
     log.rewards = {"value": 0.0158, "low": 0.0145, "high": 0.0172, "level": 0.95}
     return log

@@ -13,7 +13,6 @@ from recsim_mnar.cli.options import (
     DECIMAL,
     PROPENSITIES_OF,
     READ_PATH,
-    WHOLE,
     column_options,
     columns_of,
     names_of,
@@ -36,9 +35,6 @@ _KINDS = {"bandit log": "what was shown, and what came of it"}
 @click.command(short_help="Describe a file, list its problems, name the next command.")
 @click.argument("file", type=READ_PATH, required=False)
 @option("--target --targets", "Columns of target policies' probabilities of the logged action.")
-@option("--target-file", "A second file with the targets, as estimate takes it.", READ_PATH)
-@option("--on", "The column, of both files, by which its rows are found.")
-@option("--actions", "How many actions (items) there are in all.", WHOLE)
 @column_options("user", "item", "action", "reward", "propensity", "time", "logger", "slate", "position")
 @PROPENSITIES_OF
 @DECIMAL
@@ -90,57 +86,47 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
         Lines to print, content of the JSON, and True if there is a problem.
     """
     from recsim_mnar.datasets.tool_logs import open_tool_log
+    from recsim_mnar.own_log.bandit_file import PROBLEM
     from recsim_mnar.own_log.doctor import Asked, examine_file, examine_tool_log
-    from recsim_mnar.own_log.doctor_columns import PROBLEM
     from recsim_mnar.own_log.doctor_commands import command_for_tool_log, commands_for, first_of, guessed_in_words
 
-    if options["actions"] is not None and options["actions"] < 1:
-        raise UserError(f"--actions must be at least 1, got {options['actions']}")
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
-    arguments = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
-                      propensities_of=options["propensities_of"], decimal=options["decimal"])  # fmt: skip
+    propensities_of, decimal = options["propensities_of"], options["decimal"]
+    arguments = Asked(columns, tuple(targets), propensities_of=propensities_of, decimal=decimal)
     lines = []
     with open_tool_log(file, columns=columns, targets=targets) as tool:
         if tool is None:
-            examination = examine_file(file, arguments)
-            fits = commands_for(examination)
+            examination = guessed = examine_file(file, arguments)
+            guesses = examination.guesses
+            if guesses:
+                guessed = examine_file(file, replace(arguments, columns={**columns, **guesses}, guessed=tuple(guesses)))
+            fits = commands_for(guessed)
         else:
-            examination = examine_tool_log(tool, arguments)
+            examination = guessed = examine_tool_log(tool, arguments)
             fits = command_for_tool_log(examination)
             lines = [*tool.lines, ""]
-    guessed = examination
-    guessed_fits = fits
-    if examination.guesses and tool is None:
-        guesses = examination.guesses
-        guessed = examine_file(file, replace(arguments, columns={**columns, **guesses}, guessed=tuple(guesses)))
-        guessed_fits = commands_for(guessed)
-    first = first_of(guessed_fits)
-    commands = [fit.to_dict() for fit in fits]
+    first = first_of(fits)
     typed = None
-    lacking = next((fit for fit in guessed_fits if not fit.fits), guessed_fits[0])
-    who = f"{lacking.command} " * lacking.says.startswith("needs")
-    to_type = [f"No line to type yet: {who}{lacking.says}."]
-    if first is not None:
+    if first is None:
+        lacking = fits[-1]
+        who = f"{lacking.command} " * lacking.says.startswith("needs")
+        to_type = [f"No line to type yet: {who}{lacking.says}."]
+    else:
         words = guessed_in_words(guessed, first.line)
         typed = {"line": first.line, "guessed": words, "columns": examination.guesses}
         to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (words, first.says) if line)]
-        for fit, command in zip(fits, commands, strict=True):
-            if guessed is not examination and fit.command == first.command and not fit.fits:
-                command["line"] = first.line
     problems = [problem for problem in examination.problems if problem.code == "unclear"]
     problems += [problem for problem in guessed.problems if problem.code != "unclear"]
     head, *facts = _fact_lines(guessed)
     lines += [head, "", *to_type, "", *facts, ""]
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
-    further = [fit for fit in guessed_fits if fit is not first]
-    lines += ["", "more to type:" if any(fit.fits for fit in further) else "no other command fits yet"]
+    further = [fit for fit in fits if fit.fits and fit is not first]
+    lines += ["", "more to type:"] if further else []
     for fit in further:
-        if fit.fits:
-            lines += [f"  {fit.line}", f"      {fit.says}"]
-        else:
-            lines += [f"  not {fit.command}: {fit.says}"]
+        lines += [f"  {fit.line}", f"      {fit.says}"]
     has_problem = any(problem.level == PROBLEM for problem in examination.problems)
+    commands = [fit.to_dict() for fit in fits]
     return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, has_problem
 
 
@@ -155,28 +141,23 @@ def _fact_lines(found: Examination) -> Iterator[str]:
     n_more = len(found.others) - _MOST_NAMES
     time = facts["time"]
     reward = facts["reward"]
-    repeats = facts["repeats"]
     for name, text in (
         ("file", ", ".join([f"{found.source}: {kind}", *found.written])),
         ("columns", found.columns.line() or "none recognised"),
         ("new policies", ", ".join(found.targets)),
-        *(("their file", line) for line in (facts["target_file"] or {}).get("lines", ())),
         ("events", events_in_words(facts["events"] or {})),
         ("not used", ", ".join(not_used) + (f" and {n_more:,} more" if n_more > 0 else "")),
-        ("receipts", facts["receipts"]),
         ("rows", _rows(facts)),
         *(("slates", line) for line in (facts["slates"] or {}).get("lines", ())),
         ("users", _users(facts)),
         ("items", _number(facts["items"])),
-        ("actions", _actions(facts)),
+        ("actions", facts["actions"] and f"{facts['actions']:,} shown"),
         ("loggers", _number(facts["loggers"])),
         ("time", time and f"{time['from']} to {time['to']}"),
         ("rewards", reward and f"{reward['least']:g} to {reward['largest']:g}, mean {reward['mean']:.4g}"),
         ("propensities", _propensities(facts["propensity"])),
         ("missing", ", ".join(f"{name} {count:,}" for name, count in facts["missing"].items()) or "none"),
         ("duplicates", f"{in_rows(facts['duplicates'])} equal to an earlier one"),
-        ("repeats", None if repeats is None else f"{in_rows(repeats)} whose item the same user has in an earlier row"),
-        *(("mean", mean_weight["line"]) for mean_weight in facts["mean_weight"]),
     ):
         if text:
             yield f"{name:<13} {text}"
@@ -211,20 +192,11 @@ def _users(facts: Mapping[str, Any]) -> str:
     return text
 
 
-def _actions(facts: Mapping[str, Any]) -> str:
-    """Describe how many of the actions were shown; "" without actions."""
-    if facts["actions"] is None:
-        return ""
-    if facts["share_shown"] is None:
-        return f"{facts['actions']:,} shown; --actions N states how many there are in all"
-    return f"{facts['actions']:,} of {facts['actions_known']:,} ever shown, {100 * facts['share_shown']:.3g} %"
-
-
 def _propensities(facts: Mapping[str, Any] | None) -> str:
     """Describe the range of propensities and the number of impossible ones; "" without propensities."""
     from recsim_mnar.kernels.checks import rounded_down
 
-    if facts is None or facts["least"] is None:
+    if facts is None:
         return ""
     least = facts["least"]
     # Rounded down, as where --propensity-min is asked for: the number may be typed there.
@@ -274,7 +246,7 @@ def check(name: str, json_output: JsonOutput) -> None:
 @click.argument("log", type=READ_PATH)
 @json_option("what is found")
 def verify(log: Path, json_output: JsonOutput) -> None:
-    """Hold LOG against its receipts: a folder of simulate, compare or study, a log, a part, a file of replay.
+    """Hold LOG against its receipts: a folder of simulate, replay, compare or study, a log, or a part.
 
     A line for every file that is missing, damaged, doubled or of another run, and then status 2. Files without receipts
     are read through.

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.tables.values import as_dictionary
 
 SCHEMA_VERSION = 5
 """Raised when the same parameters and seed give other bytes, or when a column changes its meaning.
@@ -90,27 +91,17 @@ def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    names = pa.array(EVENTS)
-    has_dictionary = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
-    if has_dictionary and not values.null_count:  # look up each name of the dictionary once, not each row
-        codes = []
-        for chunk in values.chunks:
-            code_of_name = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
-            if code_of_name.null_count:  # an unknown name, which may be unused: only the rows show that
-                break
-            codes.append(np.asarray(code_of_name, np.int8)[np.asarray(chunk.indices)])
-        else:
-            return np.concatenate([np.zeros(0, np.int8), *codes])
     try:
-        text = values.cast(pa.string())
+        encoded = as_dictionary(values)  # each name is looked up once, not each row
+        code_of_name = pc.index_in(encoded.dictionary.cast(pa.string()), value_set=pa.array(EVENTS))
     except pa.ArrowException:
         raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
-    result = pc.index_in(text, value_set=names)
-    if result.null_count:
-        row = int(np.flatnonzero(result.is_null().to_numpy())[0])
-        raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
-    codes_of_all: NDArray[Any] = result.to_numpy()
-    return codes_of_all
+    codes = code_of_name.take(encoded.indices)
+    if codes.null_count:
+        row = int(np.flatnonzero(codes.is_null().to_numpy(zero_copy_only=False))[0])
+        got = repr(values[row].as_py())
+        raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {got}")
+    return np.asarray(codes, np.int8)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -49,10 +49,10 @@ from recsim_mnar.tables.rows import (
     without_recommendations,
 )
 from recsim_mnar.tables.text import ends_within_a_line
-from recsim_mnar.tables.values import INVALID, MISSING, Faults, in_rows, percent_lines
+from recsim_mnar.tables.values import INVALID, MISSING, Faults, in_rows
 
-_WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
-"""Prefixes of counts: of unknown words of events, of missing values and of values in per cent by column, and of rows
+_WORD, _LACKS, _ALIKE = "word:", "lacks:", "alike:"
+"""Prefixes of counts: of unknown words of events, of missing values by column, and of rows
 that repeat an earlier one in the columns read but not in all."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
@@ -424,7 +424,6 @@ class BanditLog:
         same = "both are the same" + " but for capitals" * self.reading.fold_case
         for column in sorted(self.item_policies):
             yield f"{column}: the item that the policy shows. Its probability of the item shown is 1 where {same}"
-        yield from percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
         yield from self._odd_values()
         if self.reading.context:
             yield f"context: {', '.join(self.reading.context)}"
@@ -704,7 +703,6 @@ class _Pass:
         if not counts["kept"]:
             raise UserError(f"{faults.source}: no row is left", code="empty")
         counts.update({_LACKS + fault.column: fault.count for fault in forgiven if fault.code == MISSING})
-        counts.update({_PERCENT + name: number for name, number in faults.percents.items() if number})
 
     def _refuse_many_invalid(self) -> None:
         """Raise UserError if more rows are unreadable than ``drop_invalid`` allows to leave out."""

@@ -1,30 +1,37 @@
-"""List the commands that can read a file with their command lines, and what other commands lack."""
+"""List the commands that can read a file with their command lines, and what the likeliest one lacks."""
 
 from __future__ import annotations
 
 import functools
-import math
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
-from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.kernels.checks import rounded_down
 from recsim_mnar.own_log.bandit_file import PROBLEM
-from recsim_mnar.own_log.doctor import Examination, TargetFacts
+from recsim_mnar.own_log.doctor import Examination
 from recsim_mnar.own_log.doctor_columns import BANDIT, HOLDS_ITEMS, INTERACTIONS
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
-from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
+from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, option_of
 
-_UNREADABLE = (
-    *("propensity_above_1", "propensity_not_positive", "outside", "not_a_number", "not_finite", "not_a_date"),
-    "unclear",
-)
+_UNREADABLE = ("outside", "not_a_number", "not_finite", "not_a_date")
 """Codes of problems with which a command refuses the column."""
 _LOGGED = ("reward", "propensity", "action", "user", "time", "logger")
 """Roles of columns that ``estimate`` has options for."""
-_OF = "--propensities-of"
+_OF_SLATES = ("--slate-column", "--position-column", "--propensities-of")
+_NOT_TAKEN: dict[str, Sequence[str]] = {
+    "estimate": (),
+    "plan": ("--propensities-of",),
+    "replay": _OF_SLATES,
+    "compare": (*_OF_SLATES, "--decimal"),
+}
+"""Options of statements about a file that a command does not have."""
 _FIX = "first correct what is marked with !"
+_ESTIMATED = (
+    ". No column holds propensities, so they are estimated: each item's share of the rows. They are right only if "
+    "--context-columns, to be added, names all by which today's system chose the items, and nothing that came later"
+)
+"""Sentences on propensities that are estimated."""
 
 
 @dataclass(frozen=True)
@@ -49,9 +56,9 @@ class Fit:
 
 
 def commands_for(found: Examination) -> list[Fit]:
-    """List every command that reads a file, those that fit first."""
-    estimate = _estimate(found)
-    fits = [estimate, *_by_segments(found, estimate), _plan_ab(found), _compare(found), _replay(found)]
+    """List the commands that fit a file, then what the likeliest one lacks if it does not fit."""
+    likeliest = _compare(found) if found.kind == INTERACTIONS else _estimate(found)
+    fits = [fit for fit in (likeliest, _plan_ab(found), _replay(found)) if fit is not None]
     return sorted(fits, key=lambda fit: not fit.fits)
 
 
@@ -66,23 +73,14 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
     named = []
     for role in roles:
         if found.columns.how.get(role) in (NAMED, GUESSED):
-            named += [f"--{role}-column", found.columns[role]]
-    slates = found.contents.slates
-    if slates and (words[0] == "estimate" or words[:2] == ["plan", "ab"]):
-        options = slates.options
-        if words[0] == "estimate" or _OF not in options:
-            named += options
-        else:  # a plan has no such option; it and its value are the last two
-            named += options[: options.index(_OF)]
+            named += [option_of(role), found.columns[role]]
+    for option, value in found.stated.items():
+        if option not in _NOT_TAKEN[words[0]]:
+            named += [option, value]
     for role in roles:
         if role in found.columns.without:
-            named += [f"--{role}-column", NONE]
-    # The commands on interactions read no numbers with decimals.
-    takes_decimal = words[0] in ("estimate", "replay") or words[:2] == ["plan", "ab"]
-    stated = []
-    if found.decimal is not None and takes_decimal:
-        stated = ["--decimal", found.decimal]
-    return shlex.join(["recsim-mnar", *words, *named, *stated])
+            named += [option_of(role), NONE]
+    return shlex.join(["recsim-mnar", *words, *named])
 
 
 def _blocked(found: Examination, columns: Iterable[str]) -> bool:
@@ -109,22 +107,20 @@ def guessed_in_words(found: Examination, line: str) -> str:
     what = {"reward": "the reward", "propensity": "the logged probability", "user": "the users", "time": "the time",
             "action": "the item shown", "item": "the item"}  # fmt: skip
     words = shlex.split(line)
-    options = found.columns.how
+    how = found.columns.how
     guessed = [
-        f"{found.columns[role]} {text}"
+        (found.columns[role], text)
         for role, text in what.items()
-        if options.get(role) == GUESSED and f"--{role}-column" in words
+        if how.get(role) == GUESSED and option_of(role) in words
     ]
-    target = ""
-    if "--target" in words:
-        target = words[words.index("--target") + 1]
-    perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
-    if perhaps:
-        guessed += [_as_policies(found, perhaps).replace(" is ", " ")]
-    if guessed:
-        # The first guess is a clause, "ctr is the reward"; the following ones leave out the verb.
-        return f"guessed: {', '.join(guessed).replace(' ', ' is ', 1)}"
-    return ""
+    if "--target" in words and not found.targets:
+        targets = words[words.index("--target") + 1].split(",")
+        guessed += [(name, "a new policy's") for name in _perhaps_targets(found) if name in targets]
+    if not guessed:
+        return ""
+    # The first guess is a clause, "ctr is the reward"; the following ones leave out the verb.
+    clauses = [f"{name} {text}" for name, text in guessed[1:]]
+    return f"guessed: {', '.join([' is '.join(guessed[0]), *clauses])}"
 
 
 def first_of(fits: Sequence[Fit]) -> Fit | None:
@@ -134,20 +130,20 @@ def first_of(fits: Sequence[Fit]) -> Fit | None:
 
 def _refused(found: Examination) -> str:
     """Explain why rewards and propensities cannot be read as they are; "" if they can."""
-    if "reward" in found.columns.unclear:
-        return f"the reward could be column {in_words(found.columns.unclear['reward'])}: say which with --reward-column"
+    codes = ("unclear", "unclear_propensities")
+    unclear = [problem for problem in found.problems if problem.code in codes and problem.level == PROBLEM]
+    if unclear:
+        return str(unclear[0])
     if "reward" not in found.columns:
-        return "needs a column of rewards (--reward-column) and one of propensities or actions"
+        return (
+            "needs a column of rewards (--reward-column) and one of propensities or actions; or, for compare "
+            "--interactions, one of users and one of items that they met (--user-column, --item-column)"
+        )
     if found.kind != BANDIT:
         return "needs propensities, or actions that were shown: these rows say who met what"
-    unclear = [str(problem) for problem in found.problems if problem.code == "unclear_propensities"]
-    if unclear:
-        return unclear[0]
-    if any(problem.code.startswith("slate") and problem.level == PROBLEM for problem in found.problems):
-        return _FIX
     read = [found.columns[role] for role in found.columns.names if role not in ("time", "action", "item", "event")]
-    unclear = [name for role in ("propensity", "user", "action") for name in found.columns.unclear.get(role, ())]
-    if found.has("no_recommendations") or _blocked(found, [*read, *found.targets, *unclear]):
+    slates = any(problem.code.startswith("slate") and problem.level == PROBLEM for problem in found.problems)
+    if slates or found.has("no_recommendations") or _blocked(found, [*read, *found.targets]):
         return _FIX
     return ""
 
@@ -156,24 +152,6 @@ def _perhaps_targets(found: Examination) -> list[str]:
     """List columns that look like a new policy's probabilities or items."""
     codes = ("maybe_target", HOLDS_ITEMS)
     return [name for problem in found.problems if problem.code in codes for name in problem.columns]
-
-
-def _as_policies(found: Examination, names: Sequence[str]) -> str:
-    """Describe columns as a new policy's probabilities of the item shown, or as its items."""
-    of_slates = _propensities_of(found) in ("slate", "set")
-    same = f"a new policy's probability of showing the same {'slate' if of_slates else 'item'}"
-    kinds = {same: [name for name in names if name not in found.items],
-             "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
-    return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
-
-
-def _propensities_of(found: Examination) -> str:
-    """Return the kind of the propensities of slates; "" if it is not known, and for single items."""
-    slates = found.contents.slates
-    column = found.columns.get("propensity")
-    if slates is None or column is None:
-        return ""
-    return slates.propensities_of.get(column, "")
 
 
 def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
@@ -187,24 +165,11 @@ def _estimate(found: Examination) -> Fit:
     why = _refused(found)
     if why:
         return no(why)
-    wrong = _not_of_the_item(found)
-    if wrong:
-        says = (
-            f"{found.columns['propensity']} and {', '.join(wrong)} cannot both be right: either the logged "
-            "probabilities or the new policy's column are not of the item shown. Correct that first"
-        )
-        return no(says)
     if "propensity" not in found.columns and "action" not in found.columns:
         return no("needs a column of propensities (--propensity-column) or of actions (--action-column)")
-    second = found.contents.target_file
-    if second is not None:
-        return _with_targets(found, second)
     perhaps = () if found.targets else _perhaps_targets(found)
     if "propensity" not in found.columns and not found.targets and not perhaps:
-        return no(
-            "needs a target: name a column of a policy's probabilities of the logged action with --target, or give "
-            f"--target-file FILE --on KEY{_estimated(found)[1]}"
-        )
+        return no("needs a target: name a column of a policy's probabilities of the logged action with --target")
     targets = ",".join(found.targets or perhaps) or "propensity"
     words = ["estimate", found.source, "--target", targets, *_flags(found), *_folded(found, targets.split(","))]
     says = (
@@ -212,32 +177,17 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
-        says = f"if {_as_policies(found, perhaps)}: what it would have earned, and the difference from today's policy"
+        says = (
+            f"what a new policy would have earned, if {' and '.join(perhaps)} holds its probability of what was shown"
+        )
+        says += " or its item" * any(name in found.items for name in perhaps)
     elif found.targets:
-        says = "what these policies would have earned, and their difference from today's policy"
+        says = "what these policies would have earned"
     if found.targets or perhaps:
-        options, estimated = _estimated(found)
-        words += ["--baseline", "today", *options]
-        says += estimated or _least(found)
+        words += ["--baseline", "today"]
+        says += ", and the difference from today's policy"
+        says += _least(found) if "propensity" in found.columns else _ESTIMATED
     return Fit("estimate", True, _line(found, words, _LOGGED), says)
-
-
-def _estimated(found: Examination) -> tuple[list[str], str]:
-    """Return the option and the sentences, to be appended to others, for propensities that are estimated.
-
-    Both are empty if a column holds propensities.
-    """
-    if "propensity" in found.columns:
-        return [], ""
-    within = "share of the rows"
-    options = []
-    if found.context:
-        within += f" with the same {' and '.join(found.context)}"
-        options = ["--context-columns", ",".join(found.context)]
-    return options, (
-        f". No column holds propensities, so they are estimated: each item's {within}. They are right only if "
-        "--context-columns names all by which today's system chose the items, and nothing that came later"
-    )
 
 
 def _least(found: Examination) -> str:
@@ -245,61 +195,22 @@ def _least(found: Examination) -> str:
 
     The smallest in the log is no bound, so that it is only mentioned.
     """
-    if found.contents.slates and _propensities_of(found) != "marginal":
+    slates = found.contents.slates
+    if slates and slates.propensities_of.get(found.columns["propensity"]) != "marginal":
         return ""
     propensity = found.contents.propensity
-    seen = ""
-    if propensity is not None and propensity.least is not None:
-        seen = f" (the smallest in this log is {rounded_down(propensity.least)}: is it?)"
+    seen = f" (the smallest in this log is {rounded_down(propensity['least'])}: is it?)" if propensity else ""
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
         f"{seen}"
     )
 
 
-def _not_of_the_item(found: Examination) -> list[str]:
-    """List columns of new policies whose mean weight is proved to be above 1."""
-    weights = [weight for weight in found.contents.mean_weight if weight.policy and weight.actions is None]
-    return [weight.policy for weight in weights if 1.0 < weight.low < math.inf]
-
-
-def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
-    """Write the command line of estimates by a column of segments, if there is one."""
-    targets = found.targets or _perhaps_targets(found)
-    if not (estimate.fits and found.segments and targets and "propensity" in found.columns):
-        return []
-    first, *other_segments = found.segments
-    line = f"{estimate.line} {shlex.join(['--by', first])}"
-    says = f"the same by {first}, if that was fixed before anything was shown"
-    if other_segments:
-        says += f"; likewise by {', '.join(other_segments)}"
-    return [Fit("estimate --by", True, line, says)]
-
-
-def _with_targets(found: Examination, second: TargetFacts) -> Fit:
-    """Write the command line of estimates with a second file of targets."""
-    if found.has("target_file"):
-        return Fit("estimate", False, "", _FIX)
-    words = ["estimate", found.source, "--target-file", second.file]
-    words += [] if second.on is None else ["--on", second.on]
-    flags = _flags(found)
-    if found.has("without_target") and "--drop-missing" not in flags:
-        flags += ["--drop-missing"]
-    options, estimated = _estimated(found)
-    says = f"what {', '.join(second.policies)} would have earned{estimated}"
-    return Fit("estimate", True, _line(found, [*words, "--baseline", "today", *options, *flags], _LOGGED), says)
-
-
-def _plan_ab(found: Examination) -> Fit:
-    """Write the command line of a plan of an A/B test."""
-    lack = _refused(found)
+def _plan_ab(found: Examination) -> Fit | None:
+    """Write the command line of a plan of an A/B test; None if the file does not allow one."""
     slates = found.contents.slates
-    if not lack and "user" not in found.columns:
-        lack = "needs a column of users (--user-column)"
-    if not lack and slates and not slates.columns:
-        lack = "needs one row per position"
-    if lack:
-        return Fit("plan ab", False, "", lack)
+    if _refused(found) or "user" not in found.columns or (slates and not slates.columns):
+        return None
     line = _line(
         found,
         ["plan", "ab", found.source, "--lift", "5%", *_flags(found)],
@@ -311,11 +222,6 @@ def _plan_ab(found: Examination) -> Fit:
 def _compare(found: Examination) -> Fit:
     """Write the command line of a comparison of recommenders on interactions."""
     fit = functools.partial(Fit, "compare --interactions")
-    if "propensity" in found.columns.unclear:
-        return fit(False, "", _FIX)
-    if found.kind != INTERACTIONS:
-        needs = "a column of users and one of items that they met of their own accord (--user-column, --item-column)"
-        return fit(False, "", f"needs {needs}")
     line = _line(found, ["compare", "--interactions", found.source], ("user", "item", "time"))
     names = list(found.columns.names.values())
     if _blocked(found, names):
@@ -331,29 +237,21 @@ def _compare(found: Examination) -> Fit:
     if found.contents.time is not None:
         by = "leave-one-out and a split by time"
     source = shlex.quote(str(found.source))
-    events = found.contents.events or {}
-    pooled = ""
-    if len(events) > 1:
-        pooled = f"; {events_in_words(events)} rows are pooled: --option events=NAME chooses"
+    if len(found.contents.events or {}) > 1:
+        by += ", all events pooled (--option events=NAME chooses)"
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
-    says += pooled
     return fit(True, line, says)
 
 
-def _replay(found: Examination) -> Fit:
-    """Write the command line of a replay, for a log with views between recommendations."""
-    needs = "needs rows for what users viewed between the recommendations, and a column of users"
-    if not found.contents.organic_rows and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
-        says = f"{needs}. Without them only --policy random works, which needs no history"
-        return Fit("replay", False, "", says)
-    if not found.contents.organic_rows or "user" not in found.columns or "action" not in found.columns:
-        return Fit("replay", False, "", needs)
-    if not {"reward", "propensity"} <= set(found.columns.names):
-        return Fit("replay", False, "", "needs columns of rewards and of propensities")
+def _replay(found: Examination) -> Fit | None:
+    """Write the command line of a replay, for a log with views between recommendations; None for another one."""
+    needed = {"user", "action", "reward", "propensity"}
+    if not found.contents.organic_rows or not needed <= set(found.columns.names):
+        return None
     if _blocked(found, found.columns.names.values()) or (found.ours and found.has("missing")):
-        return Fit("replay", False, "", _FIX)
+        return None
     words = ["replay", found.source, "--policy", "user-popularity", "--out", "replayed.parquet"]
     if found.has("missing"):
         words += ["--drop-missing"]

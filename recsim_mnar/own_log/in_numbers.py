@@ -17,7 +17,8 @@ from recsim_mnar.estimators.sums import PolicySums, ScoreSums
 from recsim_mnar.estimators.value import value_of
 from recsim_mnar.log.blocks import LogBlocks
 from recsim_mnar.log.columns import Clusters
-from recsim_mnar.log.rows import user_begins
+from recsim_mnar.log.rows import user_numbers
+from recsim_mnar.log.schema import EVENTS
 from recsim_mnar.log.table import Log
 
 Ints = NDArray[np.int64]
@@ -25,44 +26,6 @@ _USERS = 4096
 """Number of users per block."""
 LEVEL = 0.95
 """Nominal coverage of the interval of the mean reward."""
-
-
-@dataclass
-class Lengths:
-    """Counts of lengths, whose memory grows only with the longest one.
-
-    Attributes:
-        counts: (longest + 1,) number of each length; index 0 is not used.
-    """
-
-    counts: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
-
-    def extend(self, lengths: Ints) -> None:
-        """Add lengths (n,) of at least 1 to the counts."""
-        self.counts = _sum(self.counts, lengths)
-
-    @property
-    def number(self) -> int:
-        """Number of lengths."""
-        return int(self.counts.sum())
-
-    @property
-    def longest(self) -> int:
-        """The largest length, 0 without any."""
-        return int(np.flatnonzero(self.counts).max(initial=0))
-
-    @property
-    def median(self) -> int:
-        """The median length, 0 without any."""
-        if self.number:
-            return int(np.searchsorted(np.cumsum(self.counts), self.number / 2))
-        return 0
-
-    def at_least(self) -> tuple[list[int], list[float]]:
-        """Return the lengths that occur, ascending, and for each the share of all lengths that are at least as long."""
-        occurring = np.flatnonzero(self.counts)
-        longer = self.counts[::-1].cumsum()[::-1]
-        return occurring.tolist(), (longer[occurring] / max(self.number, 1)).tolist()
 
 
 @dataclass
@@ -75,8 +38,8 @@ class LogNumbers:
         users: number of users.
         views: (i,) number of views of each item, up to the highest item with any.
         shown: (i,) number of recommendations of each item, up to the highest item with any.
-        by_user: by kind (``organic`` or ``bandit``), the numbers of events per user; users without any are left out.
-        stretches: by kind, the lengths of runs of consecutive events of that kind.
+        by_user: by kind (``organic`` or ``bandit``), (most + 1,) number of users by their number of such events; users
+            without any are left out.
         propensities: propensities of recommendations, in bins.
         rewards: mean reward of a recommendation: ``value``, ``low``, ``high``, ``level``; None without recommendations.
         kinds_of_reward: distinct rewards; after three of them the set may be incomplete.
@@ -88,8 +51,7 @@ class LogNumbers:
     users: int = 0
     views: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     shown: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    by_user: dict[str, Lengths] = field(default_factory=lambda: {"organic": Lengths(), "bandit": Lengths()})
-    stretches: dict[str, Lengths] = field(default_factory=lambda: {"organic": Lengths(), "bandit": Lengths()})
+    by_user: dict[str, Ints] = field(default_factory=lambda: dict.fromkeys(EVENTS, np.zeros(1, np.int64)))
     propensities: RatioBins = field(default_factory=RatioBins)
     rewards: dict[str, float] | None = None
     kinds_of_reward: set[float] = field(default_factory=set)
@@ -147,22 +109,15 @@ def _add(found: LogNumbers, log: Log) -> None:
     decision_rows = log.is_bandit
     if not len(user):
         return
-    begins = user_begins(user)
-    number = np.cumsum(begins) - 1  # of the user of each row, within the block
+    number = user_numbers(user)
     n_users = int(number[-1]) + 1
     found.rows = found.rows + len(user)
     found.users = found.users + n_users
     found.views = _sum(found.views, log["item"][~decision_rows])
     found.shown = _sum(found.shown, log["action"][decision_rows])
-    # A run begins with a user, and where the kind of event changes.
-    run_begins = begins.copy()
-    run_begins[1:] |= decision_rows[1:] != decision_rows[:-1]
-    starts = np.flatnonzero(run_begins)
-    lengths = np.diff(np.append(starts, len(user)))
     for kind, rows in (("organic", ~decision_rows), ("bandit", decision_rows)):
         of_user = np.bincount(number[rows], minlength=n_users)
-        found.by_user[kind].extend(of_user[of_user > 0])
-        found.stretches[kind].extend(lengths[rows[starts]])
+        found.by_user[kind] = _sum(found.by_user[kind], of_user[of_user > 0])
     propensity = log["propensity"][decision_rows]
     found.propensities.extend(propensity[propensity > 0.0])
     if len(found.kinds_of_reward) < 3:  # three different rewards are not binary: no more are needed

@@ -382,7 +382,7 @@ class ListedSlates(TableFile):
                 self._refuse(
                     lengths != sizes, f"has another number of values in {name!r} than of items in {self.action!r}"
                 )
-        return Rows(str(self.path), pa.table({name: flat[name] for name in kinds}), self.decimal, of_row=row + 1)
+        return Rows(str(self.path), pa.table({name: flat[name] for name in kinds}), self.decimal, row_numbers=row + 1)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Any:
         """Yield all rows of :meth:`read` in one block; ``rows`` is ignored, because lists are read at once."""

@@ -16,7 +16,7 @@ from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.rows import DROP, Rows, repeats
-from recsim_mnar.tables.values import MISSING, Faults, Ids, in_rows, listed, percent_lines
+from recsim_mnar.tables.values import MISSING, Faults, Ids, in_rows, listed
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
 """For each decision (n,), the code of its key in the file, and True if the file lacks the key (the code is then 0)."""
@@ -243,7 +243,6 @@ class TargetFile:
         if drop_missing:
             rows.faults.forgive([MISSING])
         rows.faults.refuse(DROP)
-        lines += percent_lines(rows.faults.percents)
         if self.key is not None:
             _not_one_to_one(log, self.key).refuse()
         row = _row_of(keys)[place]
@@ -281,7 +280,6 @@ class TargetFile:
             )
         table = self._probabilities(rows, columns)
         rows.faults.refuse()
-        lines += percent_lines(rows.faults.percents)
         number = {name: i for i, name in enumerate(candidates)}
         not_candidates = [str(item) for item in log.action.ids if str(item) not in number]
         number |= {name: len(candidates) + i for i, name in enumerate(not_candidates)}

@@ -70,7 +70,7 @@ class ReplayRun:
     def to_file(self, out: Path, form: str) -> None:
         """Write the replayed log to one file, block by block, with the bytes that writing it whole would give.
 
-        Formats other than CSV get a receipt next to the file.
+        The rows of formats other than CSV are counted in the file.
 
         Args:
             out: the file.

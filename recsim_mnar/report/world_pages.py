@@ -11,7 +11,7 @@ import numpy as np
 
 from recsim_mnar.fitting.calibration import FittedWorld
 from recsim_mnar.fitting.validation import Check, Validation
-from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
+from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import Popularity, popularity
 from recsim_mnar.report.charts import (
     PER_CENT,
@@ -169,44 +169,39 @@ def _lead_line(numbers: LogNumbers) -> str:
 
 
 def _length_rows(numbers: LogNumbers) -> list[Mapping[str, object]]:
-    """Return one row per length that occurs, with the share of users or runs at least as long, by kind of event."""
+    """Return one row per kind and number of events of a user, with the share of users with at least as many."""
     return [
-        {"of": unit, "kind": kind, "length": length, "share_at_least": share}
-        for unit, by_kind in (("user", numbers.by_user), ("stretch", numbers.stretches))
-        for kind, lengths in by_kind.items()
-        for length, share in zip(*lengths.at_least(), strict=True)
+        {"of": "user", "kind": kind, "length": length, "share_at_least": share}
+        for kind, users in numbers.by_user.items()
+        for length, share in zip(np.flatnonzero(users).tolist(), _at_least(users)[users > 0].tolist(), strict=True)
     ]
+
+
+def _at_least(users: np.ndarray) -> np.ndarray:
+    """Return the share of users (most + 1,) with at least 0, 1, ... events, of users (most + 1,) by their number."""
+    return np.asarray(users[::-1].cumsum()[::-1] / max(users.sum(), 1))
 
 
 def _lengths_chart(numbers: LogNumbers) -> Chart | None:
-    """Draw the share of users, and of runs of one kind of event, with at least so many events; None without events."""
-    # Colours tell the kinds of events apart, dashes users from stretches of one kind.
+    """Draw the share of users with at least so many events, by kind of event; None without events."""
     drawn = [
-        (by_kind[kind], f"{name} {ending}", "ink" if kind == "organic" else "a0", dashed)
-        for by_kind, ending, dashed in ((numbers.by_user, "of a user", False), (numbers.stretches, "in a row", True))
+        (numbers.by_user[kind], f"{name} of a user", "ink" if kind == "organic" else "a0")
         for kind, name in _event_names(numbers).items()
-        if by_kind[kind].number
+        if numbers.by_user[kind].any()
     ]
     if not numbers.users or not drawn:
         return None
-    longest = max(lengths.longest for lengths, *_ in drawn)
+    longest = max(len(users) - 1 for users, *_ in drawn)
     axis = log_axis(1.0, max(float(longest), 10.0))
     events = np.unique(np.geomspace(1, max(longest, 2), 60).astype(int))  # equally spaced on the logarithmic axis
-    lines = [Curve(name, _shares_at(lengths, events), colour, dashed) for lengths, name, colour, dashed in drawn]
+    lines = []
+    for users, name, colour in drawn:
+        shares = np.append(_at_least(users), 0.0)  # the last one serves numbers beyond the largest
+        lines.append(Curve(name, shares[np.minimum(events, len(users))].tolist(), colour))
     ticks = [(axis.place(tick) / 100, f"{tick:,.0f}") for tick in axis.ticks]
     plot = Plot([axis.place(float(n)) / 100 for n in events], ticks, PER_CENT, below="events, at least")
-    caption = (
-        "Of users with such events, the share with at least so many; dashed, of the stretches without an event of "
-        "another kind (sessions)."
-    )
+    caption = "Of users with such events, the share with at least so many."
     return Chart("How long users stay", curves(lines, plot), caption)
-
-
-def _shares_at(lengths: Lengths, events: np.ndarray) -> list[float]:
-    """Return the share of lengths of at least n, for each n of ``events``; 0 beyond the longest."""
-    occurring, share = (np.array(values, float) for values in lengths.at_least())
-    place = np.searchsorted(occurring, events)  # the first length that occurs and is not below n
-    return np.append(share, 0.0)[place].tolist()
 
 
 def _propensities_chart(numbers: LogNumbers) -> Chart | None:

@@ -253,11 +253,6 @@ _being_filled: contextvars.ContextVar[dict[str, RunFolder] | None] = contextvars
 """Folders that this thread fills at the moment, by real path, so that nested blocks do not lock a folder twice."""
 
 
-def is_filled_here(folder: Path) -> bool:
-    """Return True within a block that fills this folder."""
-    return os.path.realpath(folder) in (_being_filled.get() or {})
-
-
 @contextlib.contextmanager
 def _created(folder: Path, what: str) -> Iterator[None]:
     """Create the folder for the block; if the block fails, remove the folders created here that are empty.

@@ -95,8 +95,6 @@ def refuse_other_versions(what: str, before: Mapping[str, str]) -> None:
 INDEX = "index.json"
 UNFINISHED = ".unfinished.json"
 """The index of a folder that is being filled, or whose run was killed."""
-SIDECAR = ".index.json"
-"""Suffix of the file with the receipt of a single file."""
 FORMAT = "recsim-mnar index 1"
 _NO_RECEIPTS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
 """Errors that invalid receipts raise."""
@@ -265,6 +263,6 @@ def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Compute the sha256 of a file; ``hashlib`` lets other threads run meanwhile."""
+    """Compute the sha256 of a file."""
     with open(path_of(path), "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

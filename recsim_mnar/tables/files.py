@@ -255,10 +255,24 @@ def schema_in(path: Path) -> Any:
 
 
 def read_table(file: Path, columns: list[str] | None = None, *, verified: bool = False) -> Any:
-    """Read a Parquet or Arrow file as a pyarrow Table.
+    """Read a Parquet or Arrow file as a pyarrow Table; the arguments are those of :func:`read_blocks`.
+
+    Raises:
+        UserError: the file cannot be read.
+    """
+    import pyarrow as pa
+
+    return pa.concat_tables(read_blocks(file, 1 << 62, columns, verified=verified))
+
+
+def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, verified: bool = False) -> Iterator[Any]:
+    """Yield the rows of a Parquet or Arrow file as pyarrow Tables with at most ``rows`` rows each.
+
+    Row groups are kept whole if they are not larger. A file without rows yields one empty table, for its schema.
 
     Args:
         file: path of the file.
+        rows: largest number of rows of a table.
         columns: names of the columns to read, all of them if None.
         verified: whether its checksum was compared with a receipt. If not, the checksums of Parquet pages are
             compared, and the buffers of an Arrow file, which has none, are checked for consistency.
@@ -266,32 +280,32 @@ def read_table(file: Path, columns: list[str] | None = None, *, verified: bool =
     Raises:
         UserError: the file cannot be read.
     """
-    with _opened(file, columns, verified) as groups:
-        return groups.read(list(range(len(groups.sizes))))
+    read = _batches if file.suffix.lower() in ARROW else _row_groups
+    with _readable(file):
+        pending: list[Any] = []
+        n_rows = 0
+        for table in read(file, rows, columns, verified):
+            # Tables without columns, which have nothing but a number of rows, cannot be joined.
+            if pending and (n_rows + len(table) > rows or not table.num_columns):
+                yield _joined(pending)
+                pending = []
+                n_rows = 0
+            pending.append(table)
+            n_rows += len(table)
+        if pending:
+            yield _joined(pending)
+        else:
+            empty = schema_of(file).empty_table()
+            yield _with_dictionaries(empty if columns is None else empty.select(columns))
 
 
-def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, verified: bool = False) -> Iterator[Any]:
-    """Yield the rows of a Parquet or Arrow file as pyarrow Tables with at most ``rows`` rows each.
+def _joined(tables: list[Any]) -> Any:
+    """Join tables; a single one is returned as it is."""
+    import pyarrow as pa
 
-    Row groups are kept whole if they are not larger. A file without row groups yields one empty table, for its schema.
-
-    Args:
-        file: path of the file.
-        rows: largest number of rows of a table.
-        columns: names of the columns to read, all of them if None.
-        verified: True if the file's checksum was compared with a receipt, so that its pages need not be checked.
-
-    Raises:
-        UserError: the file cannot be read.
-    """
-    with _opened(file, columns, verified) as groups:
-        for run in _runs(groups.sizes, rows):
-            if len(run) == 1 and groups.sizes[run[0]] > rows:
-                yield from groups.divided(run[0], rows)
-            else:
-                yield groups.read(run)
-        if not groups.sizes:
-            yield groups.read([])
+    if len(tables) == 1:
+        return tables[0]
+    return pa.concat_tables(tables)
 
 
 def rows_in(file: Path, ending: str = "") -> int:
@@ -304,29 +318,68 @@ def rows_in(file: Path, ending: str = "") -> int:
     Raises:
         UserError: the file cannot be read.
     """
-    with _opened(file, ending=ending) as groups:
-        return sum(groups.sizes)
-
-
-@contextlib.contextmanager
-def _opened(
-    file: Path, columns: list[str] | None = None, verified: bool = False, ending: str = ""
-) -> Iterator[_RowGroups | _Batches]:
-    """Open a Parquet or Arrow file; an exception of pyarrow becomes a UserError of one line."""
     import pyarrow.parquet as pq
 
     with _readable(file):
         if (ending or file.suffix.lower()) in ARROW:
-            yield _Batches(file, columns, verified)
-            return
-        metadata = pq.read_metadata(file)
-        with pq.ParquetFile(
-            file,
-            page_checksum_verification=not verified,
-            read_dictionary=_dictionary_columns(metadata),
-            metadata=metadata,
-        ) as opened:
-            yield _RowGroups(opened, columns)
+            reader = _opened(file, [0])  # one column is enough to count rows
+            return sum(reader.get_batch(k).num_rows for k in range(reader.num_record_batches))
+        return int(pq.read_metadata(file).num_rows)
+
+
+def _row_groups(file: Path, rows: int, columns: list[str] | None, verified: bool) -> Iterator[Any]:
+    """Yield the row groups of a Parquet file in tables of at most ``rows`` rows, texts as dictionaries.
+
+    So a repeated text is in memory once.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(file)
+    texts = _dictionary_columns(metadata)
+    with pq.ParquetFile(
+        file, page_checksum_verification=not verified, read_dictionary=texts, metadata=metadata
+    ) as opened:
+        for number in range(metadata.num_row_groups):
+            if metadata.row_group(number).num_rows <= rows:
+                yield _with_dictionaries(opened.read_row_group(number, columns=columns))
+                continue
+            for batch in opened.iter_batches(rows, row_groups=[number], columns=columns):
+                yield _with_dictionaries(pa.Table.from_batches([batch]))
+
+
+def _batches(file: Path, rows: int, columns: list[str] | None, verified: bool) -> Iterator[Any]:
+    """Yield the record batches of an Arrow file in tables of at most ``rows`` rows.
+
+    The file is mapped anew for each batch so that earlier ones can be freed.
+
+    Raises:
+        KeyError: no column of a name, or several.
+    """
+    import pyarrow as pa
+
+    reader = _opened(file)
+    places = None
+    if columns:
+        places = [reader.schema.get_field_index(name) for name in columns]
+        if -1 in places:
+            raise KeyError(f"no one column {columns[places.index(-1)]!r}")
+    for number in range(reader.num_record_batches):
+        batch = _opened(file, places).get_batch(number)
+        table = pa.Table.from_batches([batch])
+        if columns is not None:
+            table = table.select(columns)
+        if not verified:  # dictionary codes within their words, buffers as long as stated
+            table.validate(full=True)
+        for first in range(0, len(table), rows):
+            yield table.slice(first, rows)
+
+
+def _opened(file: Path, places: list[int] | None = None) -> Any:
+    """Map an Arrow file to read the columns at these places, all of them if None."""
+    import pyarrow as pa
+
+    return pa.ipc.open_file(pa.memory_map(str(file)), options=pa.ipc.IpcReadOptions(included_fields=places))
 
 
 def _dictionary_columns(metadata: Any) -> list[str]:
@@ -343,30 +396,6 @@ def _dictionary_columns(metadata: Any) -> list[str]:
     return sorted(texts - deltas)
 
 
-class _RowGroups:
-    """Row groups of a Parquet file; texts are read as dictionaries, so that a repeated text is in memory once.
-
-    Attributes:
-        sizes: number of rows of each group.
-    """
-
-    def __init__(self, file: Any, columns: list[str] | None) -> None:
-        self._file = file
-        self._columns = columns
-        self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
-
-    def read(self, numbers: list[int]) -> Any:
-        """Read row groups as one table."""
-        return _with_dictionaries(self._file.read_row_groups(numbers, columns=self._columns))
-
-    def divided(self, number: int, rows: int) -> Iterator[Any]:
-        """Yield a row group in tables of at most ``rows`` rows."""
-        import pyarrow as pa
-
-        for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
-            yield _with_dictionaries(pa.Table.from_batches([batch]))
-
-
 def _with_dictionaries(table: Any) -> Any:
     """Encode every text column of a table as a dictionary."""
     for place, name in enumerate(table.column_names):
@@ -374,69 +403,6 @@ def _with_dictionaries(table: Any) -> Any:
         if is_text(values.type):
             table = table.set_column(place, name, values.dictionary_encode())
     return table
-
-
-class _Batches:
-    """Record batches of an Arrow file, mapped anew for each table so that earlier ones can be freed.
-
-    Attributes:
-        sizes: number of rows of each batch.
-    """
-
-    def __init__(self, file: Path, columns: list[str] | None, verified: bool) -> None:
-        self._file = file
-        self._columns = columns
-        self._verified = verified
-        reader = self._open([0])  # one column is enough to count rows
-        self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
-
-    def _open(self, places: list[int] | None = None) -> Any:
-        """Open the file to read the columns at these places, all of them if None."""
-        import pyarrow as pa
-
-        return pa.ipc.open_file(pa.memory_map(str(self._file)), options=pa.ipc.IpcReadOptions(included_fields=places))
-
-    def read(self, numbers: list[int]) -> Any:
-        """Read batches as one table.
-
-        Raises:
-            KeyError: no column of a name, or several.
-        """
-        import pyarrow as pa
-
-        reader = self._open()
-        if self._columns:
-            places = [reader.schema.get_field_index(name) for name in self._columns]
-            if -1 in places:
-                raise KeyError(f"no one column {self._columns[places.index(-1)]!r}")
-            reader = self._open(places)
-        table = pa.Table.from_batches([reader.get_batch(number) for number in numbers], reader.schema)
-        if self._columns is not None:
-            table = table.select(self._columns)
-        if not self._verified:  # dictionary codes within their words, buffers as long as stated
-            table.validate(full=True)
-        return table
-
-    def divided(self, number: int, rows: int) -> Iterator[Any]:
-        """Yield a batch in tables of at most ``rows`` rows."""
-        table = self.read([number])
-        for first in range(0, len(table), rows):
-            yield table.slice(first, rows)
-
-
-def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:
-    """Yield runs of consecutive groups, each with at most ``rows`` rows or of one group."""
-    run: list[int] = []
-    n_rows = 0
-    for number, size in enumerate(sizes):
-        if run and n_rows + size > rows:
-            yield run
-            run = []
-            n_rows = 0
-        run.append(number)
-        n_rows += size
-    if run:
-        yield run
 
 
 @contextlib.contextmanager

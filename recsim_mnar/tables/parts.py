@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import collections
 import filecmp
 import functools
 import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from recsim_mnar.errors import MachineError, UserError, not_written
 from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.runs.files import path_of
-from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
-from recsim_mnar.runs.receipts import INDEX, SIDECAR, UNFINISHED, Index, Receipt, file_digest, made_with
+from recsim_mnar.runs.folder import MANIFESTS
+from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt, file_digest
 from recsim_mnar.tables.files import (
     ARROW,
     PARQUET,
-    is_table,
     is_text_file,
     listed,
     log_folder,
@@ -41,8 +40,6 @@ from recsim_mnar.tables.values import Decimal, Faults
 
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
-_AHEAD = 3
-"""Number of parts that are hashed ahead of the one being read."""
 
 MEND = "restore it, or make it again with the command that wrote it (simulate: and --resume)"
 
@@ -77,9 +74,6 @@ class Parts:
         if not path.is_dir():
             return cls(path, part_files(path), _index_of(path))
         folder = log_folder(path)
-        # The path is the folder of a run, or the folder of the log inside it.
-        run = path.parent if folder == path else path
-        _check_run(run, folder)
         index = Index.read(folder)
         if index is not None:
             _check_names(folder, index)
@@ -88,31 +82,18 @@ class Parts:
         _refuse_unfinished(folder, files)
         _refuse_two_runs(folder, files)
         _refuse_equal(files)
-        return cls(path, files, _index_beside(files))
+        return cls(path, files)
 
     def __len__(self) -> int:
         return len(self.files)
 
     def __iter__(self) -> Iterator[Path]:
-        """Yield each file after verifying it, while the next ones are hashed in threads.
+        """Yield each file after verifying it.
 
         Raises:
             UserError: a file differs from its receipt, or cannot be read.
         """
-        if all(file in self._verified or self._receipt(file) is None for file in self.files):
-            yield from self.files
-            return
-        pending: collections.deque[tuple[Path, Future[str]]] = collections.deque()
-        threads = ThreadPoolExecutor(min(_AHEAD, len(self.files), os.cpu_count() or 1), "receipts")
-        try:
-            for file in self.files:
-                pending.append((file, threads.submit(file_digest, file)))
-                if len(pending) > _AHEAD:
-                    yield self._verify(*pending.popleft())
-            while pending:
-                yield self._verify(*pending.popleft())
-        finally:
-            threads.shutdown(wait=False, cancel_futures=True)
+        return map(self.verified, self.files)
 
     @property
     def first(self) -> Path:
@@ -123,37 +104,22 @@ class Parts:
         """Return a file of the folder after verifying it against its receipt, if it has one.
 
         Raises:
-            UserError: the file differs from its receipt.
-        """
-        return next(iter(Parts(self.path, [file], self.index, self._verified)))
-
-    def _verify(self, file: Path, digest: Future[str]) -> Path:
-        """Return the file once its digest, computed in a thread, agrees with its receipt; it may have none.
-
-        Raises:
             UserError: the file differs from its receipt, or cannot be read.
         """
-        receipt = self._receipt(file)
+        receipt = None if self.index is None else self.index.receipts.get(file.name)
         if receipt is not None and file not in self._verified:
             try:
-                if digest.result() != receipt.sha256:
-                    raise UserError(_differs(file))
+                digest = file_digest(file)
             except OSError as error:
                 raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
+            if digest != receipt.sha256:
+                raise UserError(_differs(file))
             self._verified.add(file)
         return file
-
-    def _receipt(self, file: Path) -> Receipt | None:
-        """Return the receipt of a file; None if it has none."""
-        if self.index is None:
-            return None
-        return self.index.receipts.get(file.name)
 
 
 def _differs(file: Path) -> str:
     """Format the message for a file that differs from its receipt."""
-    if file.with_name(file.name + SIDECAR).exists():
-        return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
     return f"{file} is not what {INDEX} lists; {MEND}"
 
 
@@ -176,25 +142,6 @@ def _and_more(names: list[str]) -> str:
     return ""
 
 
-def _check_run(run: Path, log: Path) -> None:
-    """Raise UserError if a run's folder is unfinished, or its files differ from their receipts."""
-    if log.name != "log" or is_filled_here(run):  # no run's folder, or this process is still writing it
-        return
-    index = Index.read(run)
-    if index is None:  # it is written last: a run with a manifest and marked parts, but without it, is unfinished
-        if any((run / name).exists() for name in MANIFESTS):
-            _refuse_unfinished(run, listed(log))
-        return
-    for name in (*MANIFESTS, f"{log.name}/{INDEX}"):
-        receipt = index.receipts.get(name)
-        if receipt is None:
-            continue
-        if not (run / name).is_file():
-            raise UserError(f"{run / name} is missing; {MEND}")
-        if not receipt.fits(run):
-            raise UserError(_differs(run / name))
-
-
 def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
     """Raise UserError for parts of a run without the index that is written after them.
 
@@ -207,28 +154,8 @@ def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
         )
 
 
-def _index_beside(files: list[Path]) -> Index | None:
-    """Merge the receipts of files that each have one; None if a file has none.
-
-    In that case the receipts that exist are verified here, and the log counts as one without receipts.
-
-    Raises:
-        UserError: a file differs from its receipt.
-    """
-    indexes = {file: index for file in files if (index := _index_of(file)) is not None}
-    if len(indexes) == len(files):
-        return Index({file.name: index.receipts[file.name] for file, index in indexes.items()})
-    for file, index in indexes.items():
-        Parts(file, [file], index).verified(file)
-    return None
-
-
 def _index_of(file: Path) -> Index | None:
-    """Read the index with the receipt of a single file: its sidecar, which may be renamed with it, or its folder's."""
-    sidecar = Index.read(file.parent, file.name + SIDECAR)
-    if sidecar is not None and sidecar.receipts:
-        receipt = next(iter(sidecar.receipts.values()))
-        return Index({file.name: replace(receipt, file=file.name)})
+    """Read the index of a single file's folder; None if it does not list the file."""
     if file.suffix.lower() not in (*PARQUET, *ARROW):
         return None
     index = Index.read(file.parent)
@@ -238,13 +165,11 @@ def _index_of(file: Path) -> Index | None:
 
 
 def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
-    """Write a table of ``rows`` rows by calling ``write(file)``, then its receipt next to it.
+    """Write a table of ``rows`` rows by calling ``write(file)``, and count its rows.
 
     Raises:
         UserError: what is read back has another number of rows.
     """
-    sidecar = file.with_name(file.name + SIDECAR)
-    sidecar.unlink(missing_ok=True)  # the receipt of an earlier file with this name
     write(file)
     try:
         if not is_text_file(file) and rows_in(file) != rows:
@@ -252,7 +177,6 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
     except UserError:
         file.unlink(missing_ok=True)
         raise
-    Index({file.name: Receipt.of(file, file.name, rows=rows)}, made_with=made_with()).write(file.parent, sidecar.name)
 
 
 def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
@@ -437,7 +361,8 @@ class TableFile:
         for part in self.parts:
             for table in self._tables(part, kinds, rows):
                 if len(table):
-                    yield Rows(str(self.path), table, self.decimal, first, faults=faults)
+                    numbers = np.arange(first, first + len(table))
+                    yield Rows(str(self.path), table, self.decimal, faults, row_numbers=numbers)
                     first += len(table)
         if first == 1:
             raise UserError(f"{self.path} has a header but no rows", code="empty")
@@ -550,7 +475,7 @@ def _faults_of_folder(folder: Path, verified: Verified) -> Iterator[str]:
     except UserError as error:
         yield str(error)
         return
-    if (folder / UNFINISHED).exists() and not (folder / INDEX).exists():
+    if not (folder / INDEX).exists() and any((folder / name).exists() for name in (UNFINISHED, *MANIFESTS)):
         yield f"{folder} was not finished: give its command again with --resume, or remove it"
     for receipt in index.receipts.values():
         yield from _faults_of_file(folder, receipt, verified)
@@ -565,10 +490,6 @@ def _faults_of_file(folder: Path, receipt: Receipt, verified: Verified) -> Itera
         yield f"{file} is missing; {MEND}"
     elif not receipt.fits(folder):
         yield _differs(file)
-    elif receipt.rows is not None and is_table(file):
-        n_rows = _count_rows(file)
-        if n_rows != receipt.rows:
-            yield f"{file} has {n_rows:,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
 
 
 def _faults_of_parts(path: Path, verified: Verified) -> Iterator[str]:

@@ -208,18 +208,15 @@ class Columns:
         """
         if not (chosen or rivals):
             return self._with_variant_as_action()
-        away = {*(rivals or (chosen,))}  # columns that lose their roles as action or item
-        names = dict(self.names)
-        unclear = dict(self.unclear)
+        away = {chosen, *rivals}  # columns that lose their roles as action or item
+        roles = ("action", "item")
+        names = {role: name for role, name in self.names.items() if role not in roles or name not in away}
+        unclear = {role: known for role, known in self.unclear.items() if role not in roles or not away & {*known}}
+        unclear.pop("action", None)
         how_of = dict(self.how)
-        for role in ("action", "item"):
-            if names.get(role) in away:
-                del names[role]
-            if role == "action" or away & {*unclear.get(role, ())}:
-                unclear.pop(role, None)
         if chosen:
             names["action"] = chosen
-            if chosen != self.get("action"):
+            if chosen != self.get("action") or how_of["action"] == NAMED:  # by the caller, not by the user
                 how_of["action"] = how
         else:
             unclear["action"] = rivals
@@ -354,7 +351,7 @@ def _recognised(role: str, known: Sequence[str]) -> tuple[list[str], str]:
     if not candidates and role == "propensity":
         candidates = [name for name in known if of_what_was_shown(name)]
         if not candidates:
-            return [name for name in known if _words(name) & _PROBABILITY and not new_policies([name])], ""
+            return [name for name in named_probabilities(known) if not new_policies([name])], ""
     if len(candidates) != 1:
         return candidates, ""
     name = candidates[0]
@@ -418,6 +415,11 @@ def of_what_was_shown(name: str) -> bool:
     words = _words(name)
     of_what = words - _PROBABLE
     return of_what < words and of_what <= _OF_SHOWING | _FILLERS and not of_what <= _FILLERS
+
+
+def named_probabilities(known: Iterable[str]) -> list[str]:
+    """List the columns with a word for a probability in their names: ``ranker_prob``."""
+    return [name for name in known if _words(name) & _PROBABILITY]
 
 
 def slate_probabilities(known: Iterable[str]) -> dict[str, str]:

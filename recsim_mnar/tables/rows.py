@@ -27,17 +27,16 @@ from recsim_mnar.tables.values import (
     listed,
     numbered,
     padded,
-    percents,
     shown_value,
     text_numbers,
     text_times,
 )
 
 MISSING_IN_WORDS = r"empty, NA, N/A, NaN, null, none, \N and - count as missing; rename an id that is called so"
+_OF_NULL = np.uint64(0x9E3779B97F4A7C15)
+"""Hash of a missing value."""
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 
-_LONGEST = 1 << 12
-"""Most bytes of a number or a time."""
 HIGHEST = 1.0 + 1e-6
 """Largest probability, with room for rounding."""
 
@@ -50,47 +49,37 @@ class Rows:
         source: name of the file in messages.
         table: a pyarrow table.
         decimal: the decimal mark of numbers written as text.
-        first: number in the file of the table's first row, from 1 below the header.
-        picked: indices (n,) of the table's rows that count, ascending; None for all.
         faults: faults that the methods record; nothing is raised for a value before ``faults.refuse()``.
         missing: (n,) which rows lack a value; None if none does so far.
         invalid: (n,) which rows have a value that cannot be read (:data:`INVALID`); None if none does so far.
-        of_row: (m,) number in the file of each row of the table, if one row of the file became several; otherwise None.
+        row_numbers: (n,) numbers in the file, from 1 below the header; equal if one row of the file became several.
         noted: columns whose missing values are among the faults; a column may be parsed more than once.
-        _mask: (m,) the rows of ``picked`` as a pyarrow array of truth values; None for all.
     """
 
     source: str
     table: Any
     decimal: Decimal = POINT
-    first: int = 1
-    picked: NDArray[np.int64] | None = None
     faults: Faults = field(default_factory=lambda: Faults(""))
     missing: NDArray[np.bool_] | None = None
     invalid: NDArray[np.bool_] | None = None
-    of_row: NDArray[np.int64] | None = None
+    row_numbers: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     noted: set[str] = field(default_factory=set)
-    _mask: Any = None
 
     def __post_init__(self) -> None:
-        """Set the source of the faults."""
+        """Set the source of the faults, and number the rows from 1 if they have no numbers."""
         self.faults.source = self.source
+        if not self.row_numbers.size:
+            self.row_numbers = np.arange(1, len(self) + 1)
 
     def __len__(self) -> int:
-        if self.picked is None:
-            return int(self.table.num_rows)
-        return len(self.picked)
+        return int(self.table.num_rows)
 
     def kept(self, keep: NDArray[np.bool_]) -> Rows:
         """Select the rows marked in ``keep`` (n,); they share the faults of these rows."""
         import pyarrow as pa
 
-        picked = np.flatnonzero(keep)
-        if self.picked is not None:
-            picked = self.picked[picked]
-        mask = np.zeros(self.table.num_rows, np.bool_)
-        mask[picked] = True
-        return replace(self, picked=picked, noted=set(), missing=None, invalid=None, _mask=pa.array(mask))
+        table = self.table.filter(pa.array(keep))
+        return replace(self, table=table, row_numbers=self.row_numbers[keep], noted=set(), missing=None, invalid=None)
 
     def quiet(self) -> Rows:
         """Return the same rows with a new list of faults, so that parsing them leaves none in the file's list."""
@@ -98,41 +87,16 @@ class Rows:
 
     def column(self, name: str) -> Any:
         """Return a pyarrow column (n,)."""
-        values = self.table.column(name)
-        if self._mask is None:
-            return values
-        return values.filter(self._mask)
+        return self.table.column(name)
 
     def _decoded(self, name: str) -> Any:
-        """Return a pyarrow column (n,) of numbers or times, decoded if it is a dictionary.
-
-        Raises:
-            UserError: a text is longer than a number or a time; decoded, it could fill the memory.
-        """
+        """Return a pyarrow column (n,) of numbers or times, decoded if it is a dictionary."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         values = self.column(name)
-        if not pa.types.is_dictionary(values.type):
-            return values
-        longest = 0
-        for chunk in values.chunks:
-            words = chunk.dictionary
-            if is_text(words.type) and len(words):
-                longest = max(longest, pc.max(pc.binary_length(words)).as_py() or 0)
-        if longest > _LONGEST:
-            raise UserError(f"{self.source}: column {name!r} holds a text of {longest:,} bytes, no number and no time")
-        return values.cast(values.type.value_type)
-
-    @property
-    def row_numbers(self) -> NDArray[np.int64]:
-        """(n,) numbers in the file, from 1 below the header."""
-        numbers = self.of_row
-        if numbers is None:
-            numbers = np.arange(self.first, self.first + self.table.num_rows)
-        if self.picked is None:
-            return numbers
-        return numbers[self.picked]
+        if pa.types.is_dictionary(values.type):
+            return values.cast(values.type.value_type)
+        return values
 
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
@@ -150,10 +114,8 @@ class Rows:
                 return
             self.noted.add(column)
         numbers = self.row_numbers
-        counted = bad
-        if self.of_row is not None:  # a row of the file counts once
-            counted = np.zeros(len(bad), np.bool_)
-            counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
+        counted = np.zeros(len(bad), np.bool_)  # a row of the file counts once
+        counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
         self.faults.add(code, column, counted, what, values=values, advice=advice, numbers=numbers)
         if code in INVALID:
             self.invalid = _either(self.invalid, bad)
@@ -194,8 +156,6 @@ class Rows:
 
         if pa.types.is_float64(self.table.column(name).type):
             values = self.table.column(name).to_numpy()
-            if self.picked is not None:
-                values = values[self.picked]
             if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, fast
                 return np.ascontiguousarray(values)
         column = self._decoded(name)
@@ -205,8 +165,6 @@ class Rows:
             values = np.full(len(column), np.nan)
         elif is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal, f"{self.source}: column {name!r}")
-            # Only numbers with a percent sign count, not other texts with one.
-            self.faults.percents[name] += percents(column) - percents(column.filter(pa.array(bad)))
             advice = "write numbers, or name another column"
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
         elif pa.types.is_floating(kind):
@@ -427,20 +385,12 @@ def _bits(column: Any) -> NDArray[np.uint64]:
     import pandas as pd
     import pyarrow as pa
 
-    kind = column.type
-    if pa.types.is_nested(kind):
+    if pa.types.is_nested(column.type):
         column = pa.array([str(value) for value in column])
-    if not column.null_count:
-        if pa.types.is_floating(kind):
-            return column.to_numpy().astype(np.float64).view(np.uint64)
-        if pa.types.is_uint64(kind):
-            return column.to_numpy()
-        if pa.types.is_integer(kind) or pa.types.is_timestamp(kind):
-            return column.cast(pa.int64()).to_numpy().view(np.uint64)
     encoded = as_dictionary(column)
-    words = as_array(encoded.dictionary).astype(str).astype(object)
-    hashes = np.append(pd.util.hash_array(words), np.uint64(0))  # the last one serves null, of code -1
-    return hashes[encoded.indices.cast(pa.int64()).fill_null(-1).to_numpy()]
+    hashes = pd.util.hash_array(as_array(encoded.dictionary), categorize=False)
+    # The last one, which is no hash of a usual number, serves null, of code -1.
+    return np.append(hashes, _OF_NULL)[np.asarray(encoded.indices.fill_null(-1))]
 
 
 def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
@@ -495,20 +445,16 @@ class Events:
         """Read a pyarrow column of words, codes (0, 1) or truth values; other values are no fault."""
         import pyarrow as pa
 
-        none = np.zeros(len(column), np.bool_)
         if pa.types.is_nested(column.type):
+            none = np.zeros(len(column), np.bool_)
             return Events(none, none, [str(column.type)])
-        is_shown = [none[:0]]  # so that a column without chunks can be concatenated
-        is_viewed = [none[:0]]
-        words = dict[str, None]()
-        for chunk in column.chunks:  # each word is compared once, not each row
-            encoded = as_dictionary(chunk)
-            chunk_words = [*map(_word, encoded.dictionary.to_pylist()), ""]
-            codes = np.asarray(encoded.indices.fill_null(-1) if encoded.null_count else encoded.indices)
-            is_shown.append(np.array([word in SHOWN for word in chunk_words])[codes])
-            is_viewed.append(np.array([word in VIEWS for word in chunk_words])[codes])
-            words |= dict.fromkeys(word for word in chunk_words if word and word not in SHOWN + VIEWS)
-        return Events(np.concatenate(is_shown), np.concatenate(is_viewed), list(words))
+        encoded = as_dictionary(column)  # each word is compared once, not each row
+        words = [*map(_word, encoded.dictionary.to_pylist()), ""]
+        codes = np.asarray(encoded.indices.fill_null(-1))
+        shown = np.array([word in SHOWN for word in words])[codes]
+        viewed = np.array([word in VIEWS for word in words])[codes]
+        others = dict.fromkeys(word for word in words if word and word not in SHOWN + VIEWS)
+        return Events(shown, viewed, list(others))
 
 
 def _word(value: Any) -> str:

@@ -36,10 +36,6 @@ _KINDS = {
 """First bytes of files that are not text, and what they are."""
 _LONG = f"a row is longer than {_BLOCK_BYTES >> 20} MB; shorten it, or close a quote that is open"
 
-_PREAMBLE = 30
-"""Lines among which the header is looked for."""
-_DECIMAL_COMMA = re.compile(r"(^|,)[-+]?[0-9]+,[0-9]+(,|$)")
-
 
 @dataclass(frozen=True)
 class TextForm:
@@ -76,7 +72,6 @@ class TextForm:
         header = next(_fields(part, lines[skip:], delimiter))
         if len(lines) == skip + 1 and ends_within_a_line(part):  # a reader of such a file may never end
             raise UserError(f"{part} holds one line and no row: give a table with a header and rows", code="empty")
-        _refuse_preamble(part, lines, skip, delimiter)
         form = TextForm([name.strip() for name in header], delimiter, Decimal(), encoding, skip + 1)
         return replace(form, decimal=Decimal.of(form.head(part), delimiter, decimal))
 
@@ -99,20 +94,6 @@ class TextForm:
         if self.encoding != "utf-8":
             remarks.append(f"encoding {self.encoding}")
         return remarks
-
-
-def _refuse_preamble(part: Path, lines: Sequence[str], skip: int, delimiter: str) -> None:
-    """Raise UserError if the first line has one field, or states the separator, and later ones have several fields."""
-    rows = list(_fields(part, lines[skip : skip + _PREAMBLE], delimiter))
-    widths = [len(row) for row in rows]
-    # The header is the first line with several fields, if all lines below have as many.
-    first = next((place for place, width in enumerate(widths) if width > 1), 0)
-    if lines[skip].lower().startswith("sep="):  # Excel's note on the separator
-        first = 1
-    if first and len(rows) > first + 2 and len(set(widths[first:])) == 1:
-        raise UserError(
-            f"{part}: the header seems to stand in line {skip + first + 1}: remove the lines above it", code="no_header"
-        )
 
 
 @functools.lru_cache(maxsize=2)  # one command reads them several times
@@ -198,14 +179,12 @@ class TextPart:
 
     Attributes:
         _way: index of the way in use.
-        _quotes_are_closed: True once no quotation mark was found to be open, so that later passes need not look.
     """
 
     def __init__(self, path: Path, form: TextForm) -> None:
         self.path = path
         self.form = form
         self._way = 0
-        self._quotes_are_closed = False
 
     def blocks(self, kinds: Mapping[str, str]) -> Iterator[Any]:
         """Yield pyarrow tables: columns of numbers as such if all values are, ids as dictionaries, others as text.
@@ -223,15 +202,15 @@ class TextPart:
         last_way = len(ways) - 1  # the only one that finds out which rows are ragged
         n_rows = 0
         while True:
-            ragged: list[tuple[int, int, str]] = []
+            ragged: list[tuple[int, int]] = []
             try:
                 types, encoding = ways[self._way]
                 collect = ragged if self._way == last_way else None
                 for block in self._parsed(types, encoding, list(kinds), collect):
                     n_rows += len(block)
                     yield block
-                self._refuse_ragged(ragged)
                 self._refuse_open_quote(n_rows)
+                self._refuse_ragged(ragged)
                 return
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 reason = str(error).splitlines()[0]
@@ -269,7 +248,7 @@ class TextPart:
         types: Mapping[str, Any],
         encoding: str,
         names: list[str],
-        ragged: list[tuple[int, int, str]] | None,
+        ragged: list[tuple[int, int]] | None,
     ) -> Iterator[Any]:
         """Yield pyarrow tables of the named columns.
 
@@ -277,8 +256,8 @@ class TextPart:
             types: pyarrow type by column; others are inferred.
             encoding: name of the encoding.
             names: columns to read.
-            ragged: list to which rows with another number of fields than the header are added, as number, width and
-                text; None to raise pyarrow's error for them, which is faster.
+            ragged: list to which rows with another number of fields than the header are added, as number and width;
+                None to raise pyarrow's error for them, which is faster.
         """
         import pyarrow as pa
         import pyarrow.csv as pacsv
@@ -289,7 +268,7 @@ class TextPart:
 
             def skip(row: Any) -> str:
                 """Record a row of another width, and tell pyarrow to go on without it."""
-                ragged.append((row.number, row.actual_columns, row.text))
+                ragged.append((row.number, row.actual_columns))
                 return "skip"
 
             parse_options.newlines_in_values = True
@@ -329,29 +308,16 @@ class TextPart:
                 lines += block.count(b"\n")
         return quotes, lines
 
-    def _refuse_ragged(self, ragged: list[tuple[int, int, str]]) -> None:
+    def _refuse_ragged(self, ragged: list[tuple[int, int]]) -> None:
         """Raise UserError if rows have another number of fields than the header."""
         if not ragged:
             return
         fields = len(self.form.names)
-        lines = listed((f"{number - self.form.skip}: {count}" for number, count, _ in ragged), 3)
-        hint = "one value for each column"
-        are_wider = all(count > fields for _, count, _ in ragged)
-        if are_wider:
-            hint = "put values that hold the separator in quotation marks"
-        if any('"' in text for _, _, text in ragged[:3]):
-            hint += "; a quote may be open there"
-        if are_wider and self.form.delimiter == "," and all(_DECIMAL_COMMA.search(text) for _, _, text in ragged):
-            hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
-        if all(count == fields + 1 for _, count, _ in ragged):
-            sign = self.form.delimiter
-            n_rows = (
-                self._quotes_and_lines[1] - self.form.skip + ends_within_a_line(self.path)
-            )  # if no value has a line end
-            if all(text.rstrip().endswith(sign) for _, _, text in ragged):
-                hint = f"leave out the {sign!r} at the end of the rows, or write one in the header"
-            elif len(ragged) == n_rows:
-                hint += "; or the header lacks a name, perhaps for a first column of row names"
+        lines = listed((f"{number - self.form.skip}: {count}" for number, count in ragged), 3)
+        hint = (
+            "write one value per column, with values that hold the separator, such as decimal commas, in quotation "
+            "marks, and nothing above the header"
+        )
         if len(ragged) == 1 and ends_within_a_line(self.path):
             hint = "its last line has no end, so the file may be cut there"
         rows = "row has" if len(ragged) == 1 else "rows have"
@@ -364,40 +330,24 @@ class TextPart:
             n_rows: number of rows that were read.
         """
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         quotes, ends = self._quotes_and_lines
         # As many rows as lines: no value holds a line end.
-        if quotes == 0 or n_rows >= ends - self.form.skip or self._quotes_are_closed:
+        if quotes == 0 or n_rows >= ends - self.form.skip:
             return
-        line = self.form.skip + 1  # line of the block's first row, if no value above holds a line end
-        names = self.form.names
-        for block in self._parsed(dict.fromkeys(names, pa.string()), self.form.encoding, names, []):
-            for row in pc.indices_nonzero(_holds_line_ends(block)).to_pylist():
-                # An odd number of quotes: one is never closed, and its value is in the last row.
-                at_the_end = quotes % 2 == 1 and line + row - self.form.skip == n_rows
-                for name, value in block.slice(row, 1).to_pylist()[0].items():
-                    if value and (self._looks_like_rows(value) or (at_the_end and "\n" in value)):
-                        raise _unreadable(
-                            self.path,
-                            f"column {name!r} holds {value.count(chr(10)):,} line ends in one row: a quotation mark "
-                            f"may be open near line {line + row:,}",
-                        )
-            line += len(block)
-        self._quotes_are_closed = True
-
-    def _looks_like_rows(self, value: str) -> bool:
-        """Return whether a line of a value has as many fields as a row of the file, of two or more."""
-        fields = len(self.form.names)
-        return fields > 1 and any(line.count(self.form.delimiter) >= fields - 1 for line in value.split("\n"))
-
-
-def _holds_line_ends(block: Any) -> Any:
-    """Return which rows (n,) of a table of texts have a value of several lines."""
-    import pyarrow.compute as pc
-
-    has_line_end = [pc.fill_null(pc.match_substring(column, "\n"), False) for column in block.columns]
-    return functools.reduce(pc.or_, has_line_end)
+        form = self.form
+        opened = 0  # line in which a value begins that goes on in the next line
+        with pa.input_stream(str(self.path), compression="detect") as stream:
+            for number, line in enumerate(io.TextIOWrapper(stream, form.encoding, "replace"), 1):
+                looks_like_row = 1 < len(form.names) <= line.partition('"')[0].count(form.delimiter) + 1
+                if opened and looks_like_row:
+                    break
+                if line.count('"') % 2:
+                    opened = 0 if opened else number
+        if opened:
+            raise _unreadable(
+                self.path, f"a quoted value goes on below line {opened:,}: a quotation mark may be open there"
+            )
 
 
 def _unreadable(part: Path, why: object) -> UserError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,15 +19,11 @@ MISSING_WORDS = (
     *("null", "NULL", "Null", "none", "None", "NONE", "NaT", r"\N", "<NA>", "(null)"),
 )
 """Texts that stand for a missing value."""
-YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", "no", "n", "nein", "non")
+YES_WORDS, NO_WORDS = ("true", "yes", "y"), ("false", "no", "n")
 """Words for 1 and for 0 in a column of numbers, in any case."""
 GROUPS = {".": ",", ",": "."}
 """Mark between groups of three digits, by decimal mark."""
 
-_CURRENCIES = ("$", "€", "£", "¥", "EUR", "USD", "GBP", "CHF")
-_CURRENCY = r"([$€£¥]|EUR|USD|GBP|CHF)"
-_MONEY = rf"^([-+]?)\s*{_CURRENCY}\s*|\s*{_CURRENCY}$"
-"""Pattern of a currency before a number, with the number's sign as group 1, or after it."""
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
 """Pattern of an infinite number."""
 _END = r"([eE][-+]?[0-9]+)?(\s*%)?$"
@@ -117,12 +112,14 @@ class Decimal:
             UserError: the ``stated`` mark is neither "." nor ",".
         """
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         if stated is not None:
             if stated not in GROUPS:
                 raise UserError(f"--decimal {stated}: give . or ,")
             return Decimal(stated, known=True, stated=True)
-        marks = {name: Marks.of(_bare(pa.array(texts[:_LOOKED_AT], pa.string()))) for name, texts in columns.items()}
+        first = {name: pa.array(texts[:_LOOKED_AT], pa.string()) for name, texts in columns.items()}
+        marks = {name: Marks.of(pc.utf8_trim_whitespace(texts)) for name, texts in first.items()}
         points = sum(column.sure["."] for column in marks.values())
         commas = sum(column.sure[","] for column in marks.values())
         unclear = frozenset(name for name, column in marks.items() if any(column.open.values()))
@@ -133,24 +130,6 @@ class Decimal:
 
 POINT = Decimal()
 """The default: a point, not confirmed by any number."""
-
-
-def _bare(column: Any) -> Any:
-    """Strip spaces and currencies from texts."""
-    import pyarrow.compute as pc
-
-    return pc.replace_substring_regex(pc.utf8_trim_whitespace(column), _MONEY, r"\1")
-
-
-def _refuse_currencies(column: Any, name: str) -> None:
-    """Raise UserError if amounts of a column are in several currencies."""
-    import pyarrow.compute as pc
-
-    if not pc.any(pc.match_substring_regex(column, _CURRENCY)).as_py():
-        return
-    signs = [sign for sign in _CURRENCIES if pc.any(pc.match_substring(column, sign)).as_py()]
-    if len(signs) > 1:
-        raise UserError(f"{name} holds amounts in {' and '.join(signs)}: convert them to one currency")
 
 
 def _is_missing(text: Any) -> Any:
@@ -177,14 +156,12 @@ def text_numbers(
         bad: (n,) which texts are not numbers.
 
     Raises:
-        UserError: the numbers are ambiguous, or amounts in several currencies.
+        UserError: the numbers are ambiguous.
     """
     import pyarrow.compute as pc
 
-    missing = _is_missing(pc.utf8_trim_whitespace(column))
-    if name:
-        _refuse_currencies(column, name)
-    text = _bare(column)
+    text = pc.utf8_trim_whitespace(column)
+    missing = _is_missing(text)
     mark = Marks.of(text).decimal(decimal)
     if mark is None and name:
         raise UserError(f"{name} {_both_readings(text)}", code="unclear_numbers")
@@ -236,13 +213,6 @@ def _both_readings(text: Any) -> str:
     is_open = pc.or_(*(pc.match_substring_regex(text, pattern) for pattern in _OPEN.values()))
     first = text.filter(is_open)[0].as_py()
     return _BOTH_WAYS.format(first, first.replace(",", "."), first.replace(",", "").replace(".", ""))
-
-
-def percents(column: Any) -> int:
-    """Count the texts with a percent sign."""
-    import pyarrow.compute as pc
-
-    return int(pc.sum(pc.match_substring(column, "%")).as_py() or 0)
 
 
 def as_array(column: Any) -> NDArray[Any]:
@@ -547,12 +517,10 @@ class Faults:
     Attributes:
         source: name of the file in messages.
         faults: the faults in the order in which they were found.
-        percents: by column, number of values that were written with a percent sign, which is no fault.
     """
 
     source: str
     faults: list[Fault] = field(default_factory=list)
-    percents: Counter[str] = field(default_factory=Counter)
 
     def add(
         self,
@@ -621,16 +589,6 @@ class Faults:
         if missing and any(is_missing):
             message += f"; {missing}"
         raise UserError(message, code="missing_values" if all(is_missing) else "invalid_values")
-
-
-def percent_lines(percents: Mapping[str, int]) -> list[str]:
-    """Describe, one line per column, values that were written in per cent."""
-    lines = []
-    for name, number in percents.items():
-        if number:
-            values = "value with % is" if number == 1 else "values with % are"
-            lines.append(f"{name}: {number:,} {values} divided by 100")
-    return lines
 
 
 def in_rows(number: int) -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log import in_numbers
-from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers, log_in_numbers
+from recsim_mnar.own_log.in_numbers import LogNumbers, log_in_numbers
 from recsim_mnar.report.world_pages import write_log_page
 from toys import read_json
 from twins.commands import status_of as run
@@ -38,14 +38,9 @@ def test_the_numbers_are_those_of_the_whole_log(folder, monkeypatch, block):
     assert (numbers.rows, numbers.users) == (len(log), len(np.unique(user)))
     np.testing.assert_array_equal(numbers.views, np.bincount(log["item"][~shown]))
     np.testing.assert_array_equal(numbers.shown, np.bincount(log["action"][shown]))
-    begins = np.flatnonzero(np.diff(user, prepend=-1) | np.diff(shown, prepend=-1))
-    lengths = np.diff(begins, append=len(log))
     for kind, rows in (("organic", ~shown), ("bandit", shown)):
         of_user = np.unique(user[rows], return_counts=True)[1]
-        assert (numbers.by_user[kind].number, numbers.by_user[kind].longest) == (len(of_user), of_user.max())
-        runs = lengths[rows[begins]]
-        np.testing.assert_array_equal(numbers.stretches[kind].counts, np.bincount(runs))
-        assert numbers.stretches[kind].median == np.sort(runs)[(len(runs) - 1) // 2]
+        np.testing.assert_array_equal(numbers.by_user[kind], np.bincount(of_user))
     assert sum(numbers.propensities.merged()[1]) == shown.sum()
     assert numbers.binary
     assert numbers.rewards["value"] == pytest.approx(log["reward"][shown].mean())
@@ -62,7 +57,7 @@ def test_the_page_has_its_parts_and_is_verified(folder):
     assert read_json(folder.with_name("result.json"))["summary"]["users"] == 120
     page = (folder / "report.html").read_text()
     assert len(page) < 3e6
-    parts = ("How long users stay", "How popular", "propensities", "views in a row", "popularity.csv", "lengths.csv")
+    parts = ("How long users stay", "How popular", "propensities", "views of a user", "popularity.csv", "lengths.csv")
     assert [part for part in parts if part not in page] == []
     assert run("verify", folder) == 0
 
@@ -107,7 +102,7 @@ def test_hostile_names_are_text(tmp_path):
     numbers.views = np.array([3, 1])
     numbers.shown = np.array([0, 2])
     for kind in ("organic", "bandit"):
-        numbers.by_user[kind].extend(np.array([1, 2]))
+        numbers.by_user[kind] = np.bincount([1, 2])
     numbers.propensities.extend(np.array([0.5, 0.25]))
     numbers.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
     write_log_page(tmp_path / "page.html", numbers, [(f"recsim-mnar x {name}", name)])
@@ -126,15 +121,6 @@ def test_a_foreign_file_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("a,b\n1,2\n")
     with pytest.raises(Exception, match="is not a log that simulate wrote"):
         log_in_numbers(tmp_path / "a.csv")
-
-
-def test_lengths():
-    lengths = Lengths()
-    lengths.extend(np.array([3, 1]))
-    lengths.extend(np.array([1]))
-    assert (lengths.number, lengths.longest, lengths.median) == (3, 3, 1)
-    assert lengths.at_least() == ([1, 3], [1.0, 1 / 3])
-    assert Lengths().at_least() == ([], [])
 
 
 def test_slates_are_counted(tmp_path):

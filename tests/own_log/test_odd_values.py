@@ -135,41 +135,18 @@ def test_empty_rewards_beside_zeros_are_no_zeros(log):
     assert "write 0" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
-        ("sep=;\na;b\n1;2\n3;4\n5;6\n", "no_header"),
-        ("Report of March\n\na,b\n1,2\n3,4\n5,6\n", "no_header"),
-        ("a,b", "empty"),
-    ],
-)
-def test_lines_above_the_header_are_refused(tmp_path, text, code):
+@pytest.mark.parametrize("text", ["sep=;\na;b;c\n1;2;3\n3;4;3\n", "Report of March\n\na,b\n1,2\n3,4\n"])
+def test_lines_above_the_header_are_refused(tmp_path, text):
     (tmp_path / "log.csv").write_text(text)
+    with pytest.raises(UserError, match="nothing above the header"):
+        examine_file(tmp_path / "log.csv")
+
+
+def test_a_header_alone_is_refused(tmp_path):
+    (tmp_path / "log.csv").write_text("a,b")
     with pytest.raises(UserError) as error:
         examine_file(tmp_path / "log.csv")
-    assert error.value.code == code
-
-
-@pytest.mark.parametrize(
-    ("rows", "hint"),
-    [
-        ("1,2,\n3,4,\n", "at the end of the rows"),
-        ("x,1,2\ny,3,4\n", "row names"),
-        ("1,2\nblue, green,3\n", "quotation marks"),
-        ("0,5,0,25\n1,5,0,5\n", "decimal points"),
-        ("1\n3,4\n", "one value for each column"),
-    ],
-)
-def test_rows_wider_than_the_header_get_the_hint_that_helps(tmp_path, rows, hint):
-    (tmp_path / "log.csv").write_text("a,b\n" + rows)
-    with pytest.raises(UserError, match=hint):
-        examine_file(tmp_path / "log.csv")
-
-
-def test_amounts_in_two_currencies_are_refused(log):
-    with pytest.raises(UserError, match=r"\$ and €"):
-        estimate_file(log(reward=["$1.5", "€2"] * (N // 2)), ["new"])
-    assert estimate_file(log(reward=["$1.5", "2"] * (N // 2)), ["new"])
+    assert error.value.code == "empty"
 
 
 def test_a_lock_of_an_office_program_is_no_part(log):

@@ -1,4 +1,4 @@
-"""The column of what was shown, of several with items: chosen by the numbers, or asked about; and lines to type."""
+"""The column of what was shown, of several with items: chosen by its name, or asked about; and lines to type."""
 
 from __future__ import annotations
 
@@ -43,31 +43,22 @@ def table(shown: str = "sku_shown") -> pd.DataFrame:
     )
 
 
-@pytest.fixture(params=["sku_shown", "displayed", "item_id", "tile", "tile_sku"])
-def shown(request):
-    return request.param
+def test_a_name_chooses_the_column_for_estimate_and_for_every_line_of_doctor(save):
+    log = save(table("displayed"))
+    line = "action: displayed, by its name; the same items are in nova_sku and tile"
+    save(table("displayed").assign(tile=ITEMS[np.arange(N) % 6]))
+    answer = estimate_log(log, Question(["soft_prob"]))
+    assert line in answer.lines
+    assert not any("propensities" in codes(record) for record in answer.records)
+    lines = fitting_lines(examine_file(log)).values()
+    assert len(lines) == 2
+    assert all("--action-column displayed" in line for line in lines)
 
 
-@pytest.mark.slow
-def test_doctor_says_which_column_was_shown_and_its_line_does_not_accuse_propensities(capsys, save, shown):
-    _, out, _ = run(capsys, "doctor", save(table(shown)))
-    assert " could be column " not in out
-    assert f"- action: {shown}, as 1 / p_logged agrees with it and not with nova_sku\n" in out
-    assert "column nova_sku holds items: judge it with --target nova_sku" in out
-    line = re.search(r"Type this:\n +(recsim-mnar .*)\n", out)[1]
-    assert "--target soft_prob,nova_sku" in line
-    assert "proved wrong" not in done(capsys, *shlex.split(line)[1:])
-
-
-@pytest.mark.slow
-def test_estimate_chooses_alike_whether_or_not_the_items_are_its_target(save, shown):
-    frame = table(shown)
-    log = save(frame)
-    of_shares = estimate_log(log, Question(["soft_prob"]))
-    assert f"action: {shown}, as 1 / p_logged agrees with it and not with nova_sku" in of_shares.lines
-    assert not any("propensities" in codes(record) for record in of_shares.records)
-    of_items = estimate_log(log, Question(["nova_sku"], estimators=["ips"]))
-    ips = ((frame.nova_sku == frame[shown]) / frame.p_logged * frame.clicks).mean()
+def test_items_of_a_policy_are_its_probabilities(save):
+    frame = table()
+    of_items = estimate_log(save(frame), Question(["nova_sku"], estimators=["ips"]))
+    ips = ((frame.nova_sku == frame.sku_shown) / frame.p_logged * frame.clicks).mean()
     assert of_items.records[0]["value"] == pytest.approx(ips)
 
 
@@ -77,50 +68,38 @@ def test_the_column_that_the_user_names_is_taken(save):
     assert not any(line.startswith("action: ") for line in answer.lines)
 
 
-def test_where_numbers_do_not_tell_both_are_named(save, capsys):
-    """Under uniform exploration any shuffled copy agrees as well."""
-    rng = np.random.default_rng(0)
-    frame = table("tile_sku").drop(columns="nova_sku")
-    frame["p_logged"] = 1.0 / 6.0
-    for name in ("tile_sku", "nova_sku"):
-        frame[name] = ITEMS[rng.integers(0, 6, N)]
-    log = save(frame)
+def test_of_two_columns_with_the_same_items_one_is_to_be_named(save, capsys):
+    log = save(table("tile_sku"))
     asked = ("estimate", log, "--target", "soft_prob")
     error = fails(capsys, *asked)
     assert all(word in error for word in ("'tile_sku'", "'nova_sku'", "--action-column"))
     _, out, _ = run(capsys, "doctor", log)
-    assert "No line to type yet" in out
-    assert "! the action could be column 'tile_sku' or 'nova_sku': say which with --action-column" in out
+    assert "No line to type yet: the action could be column 'tile_sku' or 'nova_sku': say which with --act" in out
     done(capsys, *asked, "--action-column", "tile_sku")
-    by_name = save(frame.rename(columns={"tile_sku": "shown_sku"}))
-    lines = estimate_log(by_name, Question(["soft_prob"])).lines
-    assert "action: shown_sku, by its name; the same items are in nova_sku" in lines
 
 
-def test_numbers_against_the_name_are_asked_about(save):
-    frame = table("tile_sku").rename(columns={"nova_sku": "shown_sku"})
-    with pytest.raises(UserError, match="hold the same items, and which of them was shown is not known"):
-        estimate_log(save(frame), Question(["soft_prob"]))
-
-
-def test_numbers_of_places_are_no_items(save):
-    """Small whole numbers are in many columns: of these the name must say that they are items."""
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("hour", lambda item: np.arange(N) % 6),
+        ("new_sku", lambda item: np.roll(item, 1)),
+        ("second", lambda item: item),
+        ("seldom", lambda item: np.where(np.arange(N) % 3, "", item)),
+    ],
+    ids=["numbers of something else", "items of a new policy", "a copy", "mostly empty"],
+)
+def test_further_columns_with_the_same_values_are_no_rivals(save, name, values):
     frame = table("item_id").drop(columns="nova_sku")
-    frame["item_id"] = frame.item_id.map({name: place for place, name in enumerate(ITEMS)})
-    frame["hour"] = np.arange(N) % 6
-    assert BanditLog.open(save(frame), ["soft_prob"]).choice_note == ""
-    frame["nova_sku"] = np.where(frame.device == "desk", 3, 1)
-    chosen = BanditLog.open(save(frame), ["soft_prob"]).choice_note
-    assert chosen == "action: item_id, as 1 / p_logged agrees with it and not with nova_sku"
+    if name == "hour":
+        frame["item_id"] = frame.item_id.map({name: place for place, name in enumerate(ITEMS)})
+    frame[name] = values(frame.item_id)
+    log = BanditLog.open(save(frame), ["soft_prob"])
+    assert (log.columns["action"], log.choice_note) == ("item_id", "")
 
 
-def test_items_without_the_column_of_what_was_shown_ask_for_it(save, capsys):
-    frame = table("tile")
-    frame["p_logged"] /= 3.0
-    for log, advice in ((frame, "with --action-column (perhaps 'tile')"), (frame.drop(columns="tile"), "--action-col")):
-        error = fails(capsys, "estimate", save(log), "--target", "nova_sku")
-        assert advice in error
-        assert "is not a number" not in error
+def test_items_without_the_column_of_what_was_shown_are_no_probabilities(save):
+    with pytest.raises(UserError, match="column 'nova_sku' is not a number in 20,000 rows"):
+        estimate_log(save(table("tile").drop(columns="tile")), Question(["nova_sku"]))
 
 
 def test_the_line_that_plans_a_test_reads_the_log_alike(save, capsys):
@@ -132,13 +111,6 @@ def test_the_line_that_plans_a_test_reads_the_log_alike(save, capsys):
     assert "--action-column displayed" in line
     status, _, error = run(capsys, *shlex.split(line)[1:])
     assert (status, error) == (0, "")
-
-
-def test_every_line_of_doctor_names_what_was_shown(save):
-    log = save(table("displayed"))
-    lines = fitting_lines(examine_file(log)).values()
-    assert len(lines) > 2
-    assert all("--action-column displayed" in line for line in lines)
 
 
 def test_refuters_with_dates_that_cannot_be_read_name_the_option(save, capsys):

@@ -141,16 +141,6 @@ def test_one_id_is_not_quietly_two(ids, rows, tmp_path, monkeypatch):
             assert found[0]["diagnostics"]["users"] == IDS[ids]
 
 
-@pytest.mark.parametrize("kind", ["number", "time"])
-def test_one_long_text_in_many_rows_is_not_written_out(kind, tmp_path):
-    many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["0." + "5" * 1_000_000]))
-    pq.write_table(pa.table({"x": many}), tmp_path / "a.parquet", compression="zstd")
-    rows = read(tmp_path / "a.parquet", x=kind)
-    with refused(r"column 'x' holds a text of 1,000,002 bytes, no number and no time"):
-        rows.numbers("x") if kind == "number" else rows.times("x")
-    assert pa.default_memory_pool().bytes_allocated() < 1 << 27
-
-
 def test_ids_that_are_no_text(tmp_path):
     pq.write_table(pa.table({"x": [b"\xff\xfe", b"a"]}), tmp_path / "a.parquet")
     with refused("column 'x' holds binary: ids are numbers or text"):
@@ -168,8 +158,8 @@ def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     ("text", "message"),
     [
         ("a,b\n1,2\n1\n1,2,3\n", r"2 rows have not the header's 2 fields \(row 2: 1, 3: 3\)"),
-        ("a,b\n1,2\n1,0,5\n", r"1 row has not the header's 2 fields \(row 2: 3\); write decimal points"),
-        ('a,b\n1,2\n1,"x\n1,2\n', "column 'b' holds 2 line ends in one row: a quotation mark may be open near line 3"),
+        ("a,b\n1,2\n1,0,5\n", r"1 row has not the header's 2 fields \(row 2: 3\); write one value per column"),
+        ('a,b\n1,2\n1,"x\n1,2\n', "a quoted value goes on below line 3: a quotation mark may be open there"),
         ("a,b\n", "a header but no rows"),
         ("a,a\n1,2\n", "'a' appears twice"),
         ("a" * 200_000, "field larger than field limit"),
@@ -181,26 +171,19 @@ def test_what_is_no_table(tmp_path, text, message):
         read(write(tmp_path, text), a="number")
 
 
-def test_quotes_within_a_text_are_only_signs(tmp_path):
-    rows = read(write(tmp_path, 'a,b\n1,TV 32" flat\n2,"two\nlines"\n3,x\n'), a="number", b="id")
-    assert rows.numbers("a").tolist() == [1.0, 2.0, 3.0]
-    assert rows.ids("b").ids.tolist() == ['TV 32" flat', "two\nlines", "x"]
+@pytest.mark.parametrize("text", ['TV 32" flat', "two\nlines", "a;b\n\n", 'the "best"'])
+def test_quotes_within_a_text_are_only_signs(tmp_path, text):
+    quoted = text if "32" in text else '"' + text.replace('"', '""') + '"'
+    rows = read(write(tmp_path, f"a,b\n1,{quoted}\n2,x\n"), a="number", b="id")
+    assert rows.numbers("a").tolist() == [1.0, 2.0]
+    assert sorted(rows.ids("b").ids) == sorted([text.strip(), "x"])
 
 
-@pytest.mark.parametrize(
-    ("yes", "no"), [("true", "False"), ("yes", "no"), ("Y", "N"), ("ja", "Nein"), ("oui", "non"), ("sí", "no")]
-)
+@pytest.mark.parametrize(("yes", "no"), [("true", "False"), ("yes", "no"), ("Y", "N")])
 def test_yes_and_no_are_numbers(tmp_path, yes, no):
     rows = read(write(tmp_path, f"a,b\n{yes},1\n{no},2\n1,3\nmaybe,4\n"), a="number")
     assert rows.numbers("a")[:3].tolist() == [1.0, 0.0, 1.0]
     assert [(fault.code, fault.values) for fault in rows.faults.faults] == [("not_a_number", ("maybe",))]
-
-
-@pytest.mark.parametrize("sign", "$€£¥")
-def test_currency_signs_are_not_part_of_a_number(tmp_path, sign):
-    rows = read(write(tmp_path, "a,b\n$12.50,1\n-$ 5,2\n7 $,3\n$,4\n$1 2,5\n".replace("$", sign)), a="number")
-    assert rows.numbers("a")[:3].tolist() == [12.5, -5.0, 7.0]
-    assert [(fault.code, fault.rows) for fault in rows.faults.faults] == [("not_a_number", (4, 5))]
 
 
 def test_parquet_of_odd_kinds(tmp_path):
@@ -247,8 +230,10 @@ def test_days_and_months_that_look_alike_are_a_fault(tmp_path):
 
 
 def test_copies(tmp_path):
-    rows = read(write(tmp_path, "u,n\na,1\nb,1\na,1\na,2\na,\na,\na,1\n"), u="id", n="number")
+    rows = read(write(tmp_path, "u,n\na,1\nb,1\na,1\na,0\na,\na,\na,1\n"), u="id", n="number")
     assert repeats(rows.digests(["u", "n"])).tolist() == [False, False, True, False, False, True, True]
+    without_missing = rows.kept(np.arange(7) < 4)
+    assert rows.digests(["u", "n"])[:4].tolist() == without_missing.digests(["u", "n"]).tolist()
 
 
 def test_a_folder_of_parts(tmp_path):
