@@ -247,7 +247,7 @@ def jsons(*, quick: bool) -> Commands:
     }
     longer = {
         "replay": "replay run/log --policy random --out replayed.parquet",
-        "plan ab": "plan ab own.csv --lift 30% --target new",
+        "plan ab": "plan ab own.csv --lift 30%",
         "compare": "compare --preset quick --set n_items=20 --set n_flips=4 --agents random,popularity,user-popularity "
         "--option train_users=40 --option test_users=60 --option arm_users=60 --option truth_users=80 "
         "--out json/compare",

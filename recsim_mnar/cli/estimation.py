@@ -275,8 +275,6 @@ def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str
     if found.of_slates or options["agents"] or not has_users or not lifts or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(lifts)]
-    if options["target_file"] is None:
-        words += ["--target", sentence.policy, "--baseline", options["baseline"] or sentence.baseline]
     columns = columns_of(options)
     columns["user"] = columns["user"] or options["cluster"]
     for role in ("reward", "propensity", "action", "user", "time", "weight"):
@@ -313,7 +311,7 @@ def _plan_tests(source: Path, options: Mapping[str, Any], sentence: Sentence) ->
         return []
     try:
         reading = reading_of({**options, "user_column": options["user_column"] or options["cluster"]})
-        pilot = Pilot.of(source, propensity=False, columns=reading)
+        pilot = Pilot.of(source, reading)
         return [plan_ab(pilot, lift) for lift in lifts]
     except UserError:
         return []

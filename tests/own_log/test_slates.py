@@ -376,12 +376,6 @@ def test_the_line_of_doctor_runs_as_it_stands(house, tmp_path, capsys):
     assert {record["role"] for record in records} == {"target", "today", "difference"}
 
 
-def test_a_plan_with_a_target_is_of_single_items(house, file, capsys):
-    per_position(house, "marginal").to_csv(file, index=False)
-    error = fails(capsys, "plan", "ab", file, "--lift", "5%", "--target", "new")
-    assert "is a log of slates (one row per position): without --target" in error
-
-
 @pytest.mark.parametrize("columns", [{}, {"slate": "foo"}], ids=["recognised", "named"])
 def test_the_plan_that_doctor_prints_counts_users_and_slates(house, save, file, capsys, columns):
     data = per_position(house, *KINDS)
