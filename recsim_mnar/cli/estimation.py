@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,7 @@ from recsim_mnar.cli.options import (
     own_log_options,
     reading_of,
 )
-from recsim_mnar.cli.output import Crew, JsonOutput, RunRecord, json_option, progress, warn, worker_options
+from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ GROUPS = {
         "reward-column propensity-column action-column user-column time-column logger-column weight-column "
         "context-columns cluster drop-missing drop-invalid"
     ),
-    "Output": "workers json out quiet help",
+    "Output": "json out quiet help",
 }
 
 
@@ -147,7 +146,6 @@ GROUPS = {
     click.Choice(["trust", "caution", "better"]),
 )
 @option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool, hidden=True)
-@worker_options
 @json_option("the estimates")
 @option("--out", "A new folder for report.html and results.json.", NEW_PATH)
 @option(
@@ -161,7 +159,6 @@ def estimate(
     require: str | None,
     all_estimators: bool,
     json_output: JsonOutput,
-    crew: Crew,
     out: Path | None,
     overwrite: bool,
     **options: Any,
@@ -185,7 +182,7 @@ def estimate(
         source = file / "log" if (file / "log").is_dir() else file
         name = log if file == log else STANDARD_INPUT
         with _report_folder(out, log, overwrite=overwrite):
-            answer = _answer_file(source, name, options, crew, require, keep_rows=out is not None)
+            answer = _answer_file(source, name, options, require, keep_rows=out is not None)
             if out is not None:
                 _write_page(out, source if file == log else name, source, options, answer)
         plan_command = _ab_command(log, options, answer)
@@ -209,7 +206,7 @@ def estimate(
 
 
 def _answer_file(
-    source: Path, name: Path | str, options: Mapping[str, Any], crew: Crew, require: str | None, *, keep_rows: bool
+    source: Path, name: Path | str, options: Mapping[str, Any], require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
     """Estimate from a log, and use its name for people in errors and notes.
 
@@ -217,13 +214,11 @@ def _answer_file(
         source: path of the file to read.
         name: name of the log for people: its path as typed, or "standard input".
         options: options of the command.
-        crew: workers of the command.
         require: the requirement; None without one.
         keep_rows: True for an answer with all rows, as a report needs.
     """
     try:
-        with _gathering(crew) as gather:
-            answer = _estimate_log(source, options, gather, require, keep_rows=keep_rows)
+        answer = _estimate_log(source, options, require, keep_rows=keep_rows)
     except UserError as error:
         if not str(error).startswith("column "):
             raise
@@ -476,19 +471,6 @@ def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
             json_output.sentence(line)
 
 
-@contextlib.contextmanager
-def _gathering(crew: Crew) -> Iterator[Any]:
-    """Yield a function that reads the parts of a log with the command's workers; None if none are requested."""
-    if crew.workers is None and crew.scheduler is None:
-        yield None
-        return
-    from recsim_mnar.own_log.blocks import gather_parts
-    from recsim_mnar.simulation.executor import run_in_order
-
-    with progress(), crew.executor(RunRecord("estimate")) as pool:
-        yield None if pool is None else functools.partial(gather_parts, executor=pool, run_in_order=run_in_order)
-
-
 _FACTS_ABOUT_LOG = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
 """Options that state facts about the log."""
 _QUESTION_OPTIONS = (
@@ -497,15 +479,12 @@ _QUESTION_OPTIONS = (
 """Options that a ``Question`` has under the same names."""
 
 
-def _estimate_log(
-    log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
-) -> FileAnswer:
+def _estimate_log(log: Path, options: Mapping[str, Any], require: str | None, *, keep_rows: bool) -> FileAnswer:
     """Estimate from a log according to the options.
 
     Args:
         log: path of the file to read.
         options: options of the command.
-        gather: function that reads parts in parallel; None to read them one after another.
         require: the requirement; None without one.
         keep_rows: True for an answer with all rows.
     """
@@ -513,7 +492,7 @@ def _estimate_log(
     from recsim_mnar.own_log.gate import answer_question
 
     if options["agents"] is not None:
-        return _estimate_agents(log, options, gather, require, keep_rows=keep_rows)
+        return _estimate_agents(log, options, require, keep_rows=keep_rows)
     if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
     names = {name: options[name] for name in ("target", "unsupported")}
@@ -533,7 +512,7 @@ def _estimate_log(
     )
     more_arguments = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
     reading = reading_of(options, options["context_columns"])
-    return answer_question(log, question, reading, require=require, gather=gather, **more_arguments)
+    return answer_question(log, question, reading, require=require, **more_arguments)
 
 
 _REFUSED_WITH_AGENTS = (
@@ -543,15 +522,12 @@ _REFUSED_WITH_AGENTS = (
 """Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""
 
 
-def _estimate_agents(
-    log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
-) -> FileAnswer:
+def _estimate_agents(log: Path, options: Mapping[str, Any], require: str | None, *, keep_rows: bool) -> FileAnswer:
     """Fit agents on some users of a log, and estimate their values from the other users.
 
     Args:
         log: path of the log.
         options: options of the command.
-        gather: function that reads parts in parallel; None to read them one after another.
         require: the requirement; None without one.
         keep_rows: True for an answer with all rows.
     """
@@ -572,7 +548,7 @@ def _estimate_agents(
     replayed_options |= {name: None for name in options if name.endswith("_column")}
     replayed_options |= dict.fromkeys(("agents", "train_share", "seed"))
     with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
-        answer = _estimate_log(file, {**options, **replayed_options}, gather, require, keep_rows=keep_rows)
+        answer = _estimate_log(file, {**options, **replayed_options}, require, keep_rows=keep_rows)
         return of_log(answer, file, log, lines)
 
 

@@ -402,8 +402,8 @@ def plan_ab(
     """Plan an A/B test from a log of the current recommender.
 
     Args:
-        log: a file or folder, a :class:`recsim_mnar.log.Log`, columns by name, or a table in memory. Only users, rewards
-            and times are read.
+        log: a file or folder, a :class:`recsim_mnar.log.Log`, columns by name, or a table in memory. Only users,
+            rewards and times are read.
         lift: lift to detect: ``"5%"`` of the value, or an amount in the reward's unit; negative for a loss.
         users: users per arm; without a lift the plan is for the least lift that they detect.
         power: probability of detecting the lift, that is of an interval of the difference that excludes 0 on its side.

@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,7 +73,6 @@ class BanditLog:
         required_roles: roles that must have a column.
         logging_names: further names of the policy that logged the rows.
         item_policies: policies whose columns hold the item that they show instead of probabilities.
-        is_part: whether this is one part of a log, whose ids have no meaning in other parts unless they are numbers.
         counts: counts of the last pass, also of unknown words of events and missing values by column.
         users: numbers of the users.
         actions: numbers of the items shown.
@@ -95,7 +93,6 @@ class BanditLog:
     required_roles: Sequence[str]
     logging_names: Sequence[str] = ()
     item_policies: frozenset[str] = frozenset()
-    is_part: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     users: Numbering = field(default_factory=Numbering)
     actions: Numbering = field(default_factory=Numbering)
@@ -159,21 +156,6 @@ class BanditLog:
     def parts(self) -> Parts:
         """The files of the log."""
         return self.file.parts
-
-    def at(self, part: Path) -> BanditLog:
-        """Open one file of the log as a log with the same columns and the same reading."""
-        return BanditLog(
-            file=TableFile.open(part, self.reading.decimal),
-            columns=self.columns,
-            policies=self.policies,
-            extra_columns=self.extra_columns,
-            reading=self.reading,
-            required_roles=self.required_roles,
-            logging_names=self.logging_names,
-            item_policies=self.item_policies,
-            is_part=True,
-            compared_columns=self.compared_columns,
-        )
 
     def kinds(self) -> dict[str, str]:
         """Return by column how its values are parsed: "number", "id" or "time".
@@ -551,7 +533,7 @@ class _Pass:
         numbers |= {name: rows.numbers(name) for name in log.extra_columns}
         user = digest = None
         if "user" in columns:
-            user = log.users.codes(rows, columns["user"], alone=log.is_part)
+            user = log.users.codes(rows, columns["user"])
         if log.looks_for_copies:
             digest = rows.digests(log.compared_columns or log.read_columns)
         action = self._actions(rows)
@@ -575,7 +557,7 @@ class _Pass:
         if "action" not in log.columns or log.some_without_action:
             return None
         quiet = rows.quiet()
-        codes = log.actions.codes(quiet, log.columns["action"], alone=log.is_part)
+        codes = log.actions.codes(quiet, log.columns["action"])
         if quiet.faults.faults:
             log.some_without_action = True
             raise AgainError

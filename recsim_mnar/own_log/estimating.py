@@ -46,7 +46,7 @@ from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import BlockQuestion, Gather, Gathered, gather_blocks, needs_all_rows
+from recsim_mnar.own_log.blocks import BlockQuestion, gather_blocks, needs_all_rows
 from recsim_mnar.own_log.file_findings import (
     agree,
     as_numbers,
@@ -183,7 +183,6 @@ def estimate_log(
     question: Question,
     *,
     reading: Reading | None = None,
-    gather: Gather | None = None,
 ) -> Answer:
     """Estimate the values of target policies from a log.
 
@@ -195,13 +194,11 @@ def estimate_log(
         question: policies and estimators. If neither ``propensity_min`` nor ``weight_max`` is stated, the smallest
             propensity in the provenance of a replayed log is used (``propensity_min_taken`` in the diagnostics).
         reading: the user's statements about the file's columns and rows.
-        gather: function that reads parts in parallel where moments suffice, such as
-            :func:`recsim_mnar.own_log.blocks.gather_parts`; None to read them one after another.
 
     Raises:
         UserError: for invalid files, columns and values, in one line.
     """
-    return _Estimating(path, question, reading or Reading(), gather).answer()
+    return _Estimating(path, question, reading or Reading()).answer()
 
 
 class _Estimating:
@@ -220,9 +217,7 @@ class _Estimating:
         facts: known facts about the log.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading, gather: Gather | None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading) -> None:
         level_of(question.level)
         self.clip = check_clip(question.clip)
         if question.target_file is None:
@@ -230,7 +225,6 @@ class _Estimating:
                 raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
             check_question(question.targets, question.estimators, question.baseline)
         self.file = TableFile.open(path, reading.decimal)
-        self.gather = gather
         if question.baseline is not None:
             propensity_column = "propensity"
             if reading.exact:
@@ -366,14 +360,14 @@ class _Estimating:
             estimators=question.estimators,
             precision=self.precision,
         )
-        sums = self._gathered(block_question)
+        sums = gather_blocks(log, block_question)
         log.count_copies(sums.copies)
         counts = log.counts.copy()
         lines = log.lines
         if counts["duplicates"] != sums.copies:
             # count_copies has found that some rows differ in a column that is not read, and are no copies. The sums
             # over consecutive rows, which leave copies out, are gathered anew.
-            sums = replace(sums, repeats=self._gathered(block_question).repeats)
+            sums = replace(sums, repeats=gather_blocks(log, block_question).repeats)
         to_estimate = EstimateRequest(
             self.names,
             question.estimators,
@@ -395,15 +389,6 @@ class _Estimating:
         records = [with_findings(record, findings) for record in records]
         records = with_likely_faults(records, lambda: items, self.columns["propensity"], self._look_exchanged)
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
-
-    def _gathered(self, question: BlockQuestion) -> Gathered:
-        """Gather the sums of the log, in parallel if that is possible."""
-        # With drop_invalid, the share of unreadable rows must be that of all parts together.
-        if self.gather is not None and self.log.reading.drop_invalid is None:
-            gathered = self.gather(self.log, question)
-            if gathered is not None:
-                return gathered
-        return gather_blocks(self.log, question)
 
     def _look_exchanged(self, target: str, mean: float) -> bool:
         """Return whether the rows of the first block agree with a target's column as the propensities.

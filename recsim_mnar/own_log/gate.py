@@ -19,7 +19,6 @@ from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.kernels.checks import table_by_name
 from recsim_mnar.own_log.bandit_file import STATED, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import Gather
 from recsim_mnar.own_log.estimating import Answer, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
 from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_slates
@@ -267,7 +266,6 @@ def answer_question(
     metrics: str | os.PathLike[str] | None = None,
     require: str | None = None,
     min_rows: int | None = None,
-    gather: Gather | None = None,
 ) -> FileAnswer:
     """Estimate from a log file of any kind, and check the answer against the requirement.
 
@@ -279,7 +277,6 @@ def answer_question(
         metrics: path of a second file with users' outcomes, for a table of assignments.
         require: "trust", "caution" or "better"; None for no requirement.
         min_rows: least number of rows; fewer are an error.
-        gather: function that reads parts in parallel; None to read them one after another.
 
     Raises:
         UserError: a file, a column, a value or an argument is wrong.
@@ -294,12 +291,12 @@ def answer_question(
         path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
     ) as tool:
         if tool is not None:
-            answer = estimate_tool_log(tool, question, reading, gather)
+            answer = estimate_tool_log(tool, question, reading)
         elif metrics is not None:
             raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
         else:
             file = TableFile.open(path, reading.decimal)
-            answer = _estimate_table(file, question, reading, require, gather, exact=exact)
+            answer = _estimate_table(file, question, reading, require, exact=exact)
     _refuse_empty(path, answer.records, min_rows)
     answer = replace(answer, records=without_margins(answer.records), segments=without_margins(answer.segments))
     records = answer.records + answer.segments
@@ -329,7 +326,7 @@ def _check_choices(propensities_of: str | None, require: str | None) -> None:
 
 
 def _estimate_table(
-    file: TableFile, question: Question, reading: Reading, require: str | None, gather: Gather | None, *, exact: bool
+    file: TableFile, question: Question, reading: Reading, require: str | None, *, exact: bool
 ) -> Answer:
     """Estimate from a table of slates or of single items.
 
@@ -338,7 +335,6 @@ def _estimate_table(
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the file.
         require: the requirement; None without one.
-        gather: function that reads parts in parallel; None to read them one after another.
         exact: True if the user states nothing about the file, so that a log of this package is read by its own schema.
 
     Raises:
@@ -358,20 +354,19 @@ def _estimate_table(
     perhaps = perhaps_slates(file, reading.columns, policy_columns)
     exact = exact and not (question.target_file or question.on or question.fit_reward_model) and is_own_schema(file)
     reading = replace(_of_single_items(file.path, question, reading), exact=exact)
-    answer = estimate_log(file, question, reading=reading, gather=gather)
+    answer = estimate_log(file, question, reading=reading)
     if perhaps is None:
         return answer
     return answer.with_findings([Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)], first=True)
 
 
-def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
+def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading) -> Answer:
     """Estimate from a tool's log; without targets, the policies in it are compared with the logging policy.
 
     Args:
         tool: log opened by :func:`recsim_mnar.datasets.tool_logs.open_tool_log`.
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the log.
-        gather: function that reads parts in parallel; None to read them one after another.
 
     Raises:
         UserError: assignments without rewards, or invalid columns and values.
@@ -389,7 +384,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
     columns = {role: name for role, name in reading.columns.items() if name in tool.file.names}
     context = list(dict.fromkeys([*reading.context, *tool.context]))
     reading = replace(reading, columns=columns, context=context, target_is="probability")
-    answer = estimate_log(tool.file, question, reading=reading, gather=gather)
+    answer = estimate_log(tool.file, question, reading=reading)
     findings = [Finding(damage.code, GRAVE, damage.size, damage.message, damage.advice) for damage in tool.damages]
     return replace(answer.with_findings(findings), lines=[*tool.lines, *answer.lines])
 
