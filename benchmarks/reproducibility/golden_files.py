@@ -40,7 +40,7 @@ LOGS: Commands = {
 }
 QUICK_LOGS = ("sessions", "sessions, arrow", "ratings")
 REPLAYS: Commands = {
-    "replayed.parquet": ["sessions/log", "--policy", "random,item-knn+epsilon=0.1", "--split-users"],
+    "replayed.parquet": ["sessions/log", "--policy", "random,item-knn+epsilon=0.1", "--train", "sessions, arrow/log"],
     "replayed.csv": ["sessions/log", "--policy", "popularity+epsilon=0.3", "--train", "sessions, arrow/log"],
     "replayed.arrow": ["sessions, arrow/log", "--policy", "random", "--items", "12"],
 }
@@ -121,14 +121,14 @@ def estimates() -> Commands:
             "a baseline": "own.csv --target new,mixed --baseline old",
             "clusters": f"own.csv {few} --cluster segment",
             "every estimator of weights": "own.csv --target new --clip 2 --estimators ips,clipped_ips,snips,"
-            "sg_ips,beta_ips,ix_ips,replay --all-estimators",
+            "sg_ips,beta_ips,ix_ips,replay",
             "a reward model": f"own.csv --target new {model}",
             "bounds": f"own.csv {few} --weight-max 8 --propensity-min 0.05 --full-support",
             "level": f"own.csv {few} --level 0.8",
             "refuters": f"own.csv {few} --refute",
             "refuters and context": f"own.parquet {few} --refute --context-columns segment",
             "loggers": f"own.csv {few} --logger-column logger",
-            "missing mass": f"own.csv {few} --unsupported lost",
+            "missing mass": f"missing.csv {few}",
             "missing values": f"missing.csv {few} --drop-missing",
             "repeated rows": f"repeated.csv {few} --deduplicate",
             "no propensities": f"unknown.csv {few}",
@@ -147,6 +147,7 @@ def _written(table: pd.DataFrame) -> None:
     table = table.assign(row=np.arange(ROWS))
     table.to_csv("own.csv", index=False)
     table.to_csv("own.tsv", sep="\t", index=False)
+    table.rename(columns={"lost": "new_unsupported"}).to_csv("missing.csv", index=False)
     table.to_csv("european.csv", sep=";", decimal=",", index=False)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     pq.write_table(arrow, "own.parquet")

@@ -616,26 +616,9 @@ def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: 
         )
 
 
-def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """Return, by policy, the name of the column with its probability of actions that the log never takes.
-
-    Args:
-        policies: names of the policies.
-        named: names of the columns in the order of the policies; empty to look for policy names with the suffix
-            :data:`UNSUPPORTED`.
-        known: names of all columns.
-
-    Raises:
-        UserError: another number of columns than policies.
-    """
-    if not named:
-        return {name: name + UNSUPPORTED for name in policies if name + UNSUPPORTED in known}
-    if len(named) != len(policies):
-        raise UserError(
-            f"{len(named)} columns of missing mass for {len(policies)} policies: name one for each of "
-            f"{', '.join(policies)}"
-        )
-    return dict(zip(policies, named, strict=True))
+def missing_columns(policies: Sequence[str], columns: Sequence[str]) -> dict[str, str]:
+    """Return, by policy, the column with its probability of actions that the log never takes, if there is one."""
+    return {name: name + UNSUPPORTED for name in policies if name + UNSUPPORTED in columns}
 
 
 def _record(policy: str, estimate: Estimate) -> Record:
@@ -741,8 +724,7 @@ def advised_once(doubts: Sequence[Reason]) -> list[Reason]:
 FITTED_ON = "fitted_on"
 """Key in the provenance of a replayed log, for a dict about policies that were fitted on data: their names
 (``policies``), the ``digest`` of the log that they were fitted on, the number of ``users`` of this log and how many of
-them that log has too (``shared``), and the ``half`` of the users that the policies are evaluated on, if users were
-split."""
+them that log has too (``shared``)."""
 PROPENSITY_MIN = "propensity_min"
 """Key in the provenance of a replayed log, for the smallest propensity under its ``policy``."""
 MOST_SHARED = 0.1

@@ -110,7 +110,6 @@ GROUPS = {
 @option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).", hidden=True)
 @option("--q-target", "Column: its mean under the target policy (dm, dr and kin).", hidden=True)
 @option("--full-support", "States that the logging policy can take all that the targets can, however rarely.", bool)
-@option("--unsupported", "Columns of the targets' mass where the logging probability is 0 (as replay's).", hidden=True)
 @option("--reward-min", "Least reward possible.", NUMBER)
 @option("--reward-max", "Largest reward possible.", NUMBER)
 @option(
@@ -145,7 +144,6 @@ GROUPS = {
     "from --baseline is not trusted, or its interval is not above 0 (docs/gate.md).",
     click.Choice(["trust", "caution", "better"]),
 )
-@option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool, hidden=True)
 @json_option("the estimates")
 @option("--out", "A new folder for report.html and results.json.", NEW_PATH)
 @option(
@@ -157,7 +155,6 @@ GROUPS = {
 def estimate(
     log: Path,
     require: str | None,
-    all_estimators: bool,
     json_output: JsonOutput,
     out: Path | None,
     overwrite: bool,
@@ -191,7 +188,7 @@ def estimate(
     # Whoever reads the printed answer may close the pipe at any moment: all files are written before.
     if not json_output.printed:
         json_output.write(content)
-    _print_answer(answer, plan_command, lead, json_output, every=all_estimators or options["estimators"] is not None)
+    _print_answer(answer, plan_command, lead, json_output, every=options["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if answer.met and require != "better" and any("baseline" in record for record in answer.records):
@@ -495,13 +492,10 @@ def _estimate_log(log: Path, options: Mapping[str, Any], require: str | None, *,
         return _estimate_agents(log, options, require, keep_rows=keep_rows)
     if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
-    names = {name: options[name] for name in ("target", "unsupported")}
-    named = {name: [] if text is None else names_of(text, f"--{name}") for name, text in names.items()}
     question = Question(
-        named["target"],
+        [] if options["target"] is None else names_of(options["target"], "--target"),
         estimators=_parse_estimators(options["estimators"], options["clip"], options["fit_reward_model"]),
         clip=_parse_clip(options["clip"]),
-        unsupported=named["unsupported"],
         reward_limit=options["reward_limit_column"],
         keep_rows=keep_rows,
         # A flag that is absent (False) states nothing.
@@ -516,7 +510,7 @@ def _estimate_log(log: Path, options: Mapping[str, Any], require: str | None, *,
 
 
 _REFUSED_WITH_AGENTS = (
-    "target target_file on metrics unsupported q_logged q_target reward_limit_column context_columns cluster "
+    "target target_file on metrics q_logged q_target reward_limit_column context_columns cluster "
     "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
 """Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""

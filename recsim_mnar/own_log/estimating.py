@@ -97,7 +97,6 @@ class Question:
         fit_reward_model: True to fit a reward model, cross-fitted by user, for dm, dr and similar estimators.
         q_logged: column with a reward model's prediction for the logged action.
         q_target: column with the model's mean prediction under the target policy.
-        unsupported: columns with the targets' probability of all actions that the logging policy never takes.
         reward_limit: column of the largest possible reward of each row's action.
         stated: known facts about the log, such as full_support or reward_min, by the names of the arguments of
             :func:`recsim_mnar.estimators.estimate_value`.
@@ -121,7 +120,6 @@ class Question:
     fit_reward_model: bool = False
     q_logged: str | None = None
     q_target: str | None = None
-    unsupported: Sequence[str] = ()
     reward_limit: str | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
     by: str | None = None
@@ -237,7 +235,7 @@ class _Estimating:
         self.names, inside = self._policies("" if reading.exact else "propensity")
         self.targets = [name for name in self.names if name != question.baseline or name in question.targets]
         check_question(self.targets, question.estimators, question.baseline)
-        self.lost = missing_columns(self.names, question.unsupported, self.file.names)
+        self.lost = missing_columns(self.names, self.file.names)
         self.log = self._open(reading, inside)
         self.columns = self.log.columns
         self.refused: list[RefusedColumnError] = []
@@ -310,7 +308,6 @@ class _Estimating:
             self.log.reading = replace(self.log.reading, by=None)
         logged = {self.columns[role]: role for role in ("propensity", "reward") if role in self.columns}
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
-        roles += [("unsupported mass", name) for name in question.unsupported]
         roles += [(role, getattr(question, role)) for role in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
             conflict = ""

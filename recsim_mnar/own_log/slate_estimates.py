@@ -58,7 +58,6 @@ _OF_SINGLE_ITEMS = {
     "by": "--by",
     "refute": "--refute",
     "reward_limit": "--reward-limit-column",
-    "unsupported": "--unsupported",
 }
 """Fields of a question that are for single items only, with their options."""
 _OBP_NAMES = (

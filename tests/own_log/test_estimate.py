@@ -468,7 +468,6 @@ def test_the_answer_begins_with_the_sentence_and_other_estimators_are_folded(fra
     assert " ips" not in out
     html = (page / "report.html").read_text()
     assert html.index('class="lift"') < html.index("<details") < html.index("<table")
-    assert "snips" in done(capsys, *asked, "--all-estimators")
     assert "snips" in done(capsys, *asked, "--estimators", "ips,snips", "--quiet")
 
 
