@@ -9,8 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from recsim_mnar.answers.records import fitted_findings
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log import replaying
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy

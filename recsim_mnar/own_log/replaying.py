@@ -230,8 +230,8 @@ def _unfitted(name: str, log: Path) -> UserError:
     """Create the error for an agent that must be fitted without a training log."""
     return UserError(
         f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
-        "used, for an agent must not have seen those whom it is judged on (estimate LOG --agents fits on some and judges "
-        "on the others)"
+        "used, for an agent must not have seen those whom it is judged on (estimate LOG --agents fits on some and "
+        "judges on the others)"
     )
 
 
