@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -38,8 +37,6 @@ from recsim_mnar.estimators.facts import (
     refuse_outside,
 )
 from recsim_mnar.estimators.from_columns import estimate_value
-from recsim_mnar.estimators.refuters import ItemSums
-from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
@@ -48,7 +45,6 @@ from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.blocks import BlockQuestion, gather_blocks, needs_all_rows
 from recsim_mnar.own_log.file_findings import (
-    agree,
     as_numbers,
     findings_in_order,
     labels,
@@ -384,26 +380,8 @@ class _Estimating:
                 findings += items.findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        records = with_likely_faults(records, lambda: items, self.columns["propensity"], self._look_exchanged)
+        records = with_likely_faults(records, lambda: items, self.columns["propensity"])
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
-
-    def _look_exchanged(self, target: str, mean: float) -> bool:
-        """Return whether the rows of the first block agree with a target's column as the propensities.
-
-        Args:
-            target: the target.
-            mean: its mean weight, which was proved wrong.
-        """
-        # A copy of the log, since a pass counts what it leaves out, and this one is not the whole.
-        block = next(replace(self.log, counts=Counter()).blocks(BLOCK_ROWS))
-        probabilities = block.columns[target]
-        if np.any(probabilities <= 0.0):  # what was logged had a probability above 0
-            return False
-        items = None
-        if block.action is not None and not self.log.some_without_action:
-            items = ItemSums.of(block.action, probabilities, block.user)
-        sums = PolicySums.of(probabilities, block.columns[self.columns["propensity"]], block.user)
-        return agree(sums, items, mean)
 
     def _remarks(self, records: Sequence[Record]) -> list[str]:
         """Return notes on bounds from the provenance, and on the user with most rows if a finding is about that."""
@@ -505,8 +483,7 @@ class _Estimating:
         in_order = findings_in_order(log)
         records = [with_findings(record, in_order) for record in with_known_bound(records, self.bound)]
         if not self.log.reading.exact:
-            exchangeable = self.targets if self.second is None and log.weight is None else ()
-            records = with_file_findings(records, log, self.targets, lines, exchangeable)
+            records = with_file_findings(records, log, self.targets, lines)
         if question.refute:
             records = with_refuters(records, self.targets, columns, self.bound, **_refuter_columns(log))
         return records

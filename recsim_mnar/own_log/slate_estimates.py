@@ -5,7 +5,6 @@ The values are those of :func:`recsim_mnar.estimators.rankings.estimate_ranking_
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -244,17 +243,7 @@ def read_slates(
         UserError: invalid values; no column of probabilities.
     """
     table = _Table.of(slate_file, reading, policies)
-    try:
-        log, ranked = table.read(reading.columns, others)
-    except UserError as error:
-        if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
-            raise
-        # Report the problems of the slates with it: read once more without the rows that cannot be read.
-        problems: list[Problem] = []
-        with contextlib.suppress(UserError):
-            readable = replace(reading, drop_missing=True, drop_invalid=1.0)
-            problems = read_slates(slate_file, readable, policies, others).slates.problems
-        raise UserError("; ".join([str(error), *map(str, problems)]), code=error.code) from error
+    log, ranked = table.read(reading.columns, others)
     if log.propensity is None or log.key is None:
         source = slate_file.file.path
         raise UserError(f"{source}: no column is recognised as the propensity. Name it with --propensity-column")

@@ -252,7 +252,7 @@ def test_users_in_any_order_are_read_from_the_log_once_more(tmp_path, monkeypatc
         order[np.argsort(shuffled, kind="stable")] = by_user
         path = written(tmp_path / f"log{seed}", rows.take(order), 1)
         assert rounded(estimate_file(path, ["t"], **QUESTION)) == expected
-    # In order, then stored. The first block alone is read once more, to see whether two columns were exchanged.
+    # In order, then stored.
     assert passes.count(97) == 2 * 2
 
 

@@ -109,30 +109,6 @@ def test_propensities_that_are_too_large_for_every_item_are_named(answer_of):
     assert "1 / propensity" in sentence.action
 
 
-@pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
-@pytest.mark.parametrize("items", [True, False])
-def test_exchanged_columns_are_named_with_the_options_that_exchange_them(save, at_once, items):
-    frame = log(7).rename(columns={"propensity": "old", "target": "new"})
-    if not items:
-        frame = frame.drop(columns="action")
-    path = save(frame)
-    more = {"baseline": "today", "refute": at_once}
-    wrong = recsim_mnar.estimate_file(path, "old", columns={"propensity": "new"}, **more).sentence
-    assert wrong.answer == "do_not_use"
-    options = dict(re.findall(r"--(propensity-column|target) (\w+)", for_command(wrong.action)))
-    assert options == {"propensity-column": "old", "target": "new"}
-    right = recsim_mnar.estimate_file(path, "new", columns={"propensity": "old"}, **more).sentence
-    assert right.sure != "do_not_use"
-
-
-@pytest.mark.parametrize("power", [0.5, 2.0])
-def test_columns_that_are_wrong_in_another_way_are_not_called_exchanged(answer_of, power):
-    frame = log(8)
-    wrong = answer_of(frame.assign(propensity=frame["propensity"] ** power)).sentence
-    assert wrong.sure == "do_not_use"
-    assert "--propensity-column" not in wrong.action
-
-
 def without_propensities(users: int = 600) -> pd.DataFrame:
     """Rows of a policy that depends on the device, as new policies do, and shows every item."""
     rng = np.random.default_rng(9)
