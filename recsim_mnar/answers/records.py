@@ -1,27 +1,22 @@
-"""Build the records of estimates: one per policy and estimator, for all rows and for segments.
+"""Build the records of estimates: one per policy and estimator.
 
 A record is a dict of JSON types with an estimate, its verdict and its diagnostics; its keys are listed in
-:class:`recsim_mnar.own_log.estimating.Answer`. Segments group the rows by a column whose values were fixed before the
-recommendation.
+:class:`recsim_mnar.own_log.estimating.Answer`.
 """
 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
+from recsim_mnar.answers.segments import segment_label
 from recsim_mnar.answers.sentence import (
     GAPS,
     Amounts,
     ByRows,
     Record,
-    baseline_of,
     best_record,
     candidates,
     cells,
@@ -35,123 +30,11 @@ from recsim_mnar.answers.sentence import (
     verdict_in_words,
     with_tolerance,
 )
-from recsim_mnar.answers.weights import THIN, Segments, SegmentTest, weight_tolerance
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import difference, estimate_value
-from recsim_mnar.estimators.facts import PRECISION, Facts
 from recsim_mnar.estimators.rankings import about_users
 from recsim_mnar.estimators.scores import check_name, known_to_differ
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVEL_WORDS, LEVELS, Estimate, Finding, Verdict
 from recsim_mnar.kernels.checks import level_of, whole_number
-from recsim_mnar.log.columns import Ints, LogColumns
-
-NO_VALUE = "no value"
-
-
-def segment_label(record: Record) -> str:
-    """Return the name of a record's segment for readers."""
-    if record["segment"] is None:
-        return NO_VALUE
-    return str(record["segment"])
-
-
-def segment_title(records: Sequence[Record]) -> str:
-    """Describe how many segments there are, and the joint coverage of their intervals."""
-    first = records[0]
-    n = len({record["segment"] for record in records})
-    coverage = f"{100 * first['level_of_all']:g} %"
-    return f"By {first['by']}: {n} segments; all {first['intervals']} intervals hold at once with {coverage}"
-
-
-def segment_lines(records: Sequence[Record]) -> list[str]:
-    """Summarise the records of segments in lines of text.
-
-    Returns one line per difference of two policies, naming the segments in which it is positive or negative; or, if
-    there is no difference, one line that says how to get one.
-    """
-    if not records:
-        return []
-    column = records[0]["by"]
-    n = len({record["segment"] for record in records})
-    by_difference: dict[tuple[str, str | None], list[Record]] = {}
-    for record in records:
-        if "baseline" in record:
-            by_difference.setdefault(subject(record), []).append(record)
-    lines = []
-    for group in by_difference.values():
-        # Losses are listed first, whatever segment comes first.
-        by_direction: dict[str, list[str]] = {"earns less": [], "looks worse": []}
-        for record in group:
-            by_direction.setdefault(_direction(record), []).append(segment_label(record))
-        undecided = by_direction.pop("", [])  # "" is the direction of an interval that includes 0
-        target = target_of(group[0])
-        than = f"than {baseline_of(group[0])} in"
-        clauses = [
-            f"{target} {direction} {than} {', '.join(names)}" for direction, names in by_direction.items() if names
-        ]
-        if len(undecided) == n:
-            clauses.append(f"cannot tell: all {n} segments")
-        elif undecided:
-            clauses.append(f"cannot tell: {', '.join(undecided)}")
-        lines.append(f"By {column}: {'; '.join(clauses)}.")
-    return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
-
-
-def segment_summary(leader: Record, records: Sequence[Record]) -> dict[str, object]:
-    """Return the entry ``segments`` of a leading difference: the segments in which it is positive or negative.
-
-    Args:
-        leader: record of all rows.
-        records: records of the segments.
-
-    Returns:
-        One entry ``segments``, a dict of the column and lists of segment names; an empty dict if ``leader`` is no
-        leading difference, or has no segments.
-    """
-    group = [record for record in records if subject(record) == subject(leader)]
-    if not (group and leader["leads"] and "baseline" in leader):
-        return {}
-    by_outcome: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
-    for record in group:
-        outcome = "cannot_tell"
-        if record["verdict_level"] == "do_not_use":
-            outcome = "do_not_use"
-        elif record["low"] > 0.0:
-            outcome = "better"
-        elif record["high"] < 0.0:
-            outcome = "worse"
-        by_outcome[outcome].append(segment_label(record))
-    return {"segments": {"by": group[0]["by"], **by_outcome}}
-
-
-def _direction(record: Record) -> str:
-    """Return a verb phrase for the direction of a difference; "" if its interval includes 0 or must not be used."""
-    trusted = record["verdict_level"] == "trust"
-    if record["verdict_level"] == "do_not_use":
-        return ""
-    if record["low"] > 0.0:
-        return "earns more" if trusted else "looks better"
-    if record["high"] < 0.0:
-        return "earns less" if trusted else "looks worse"
-    return ""
-
-
-def segment_reasons(records: Sequence[Record]) -> list[str]:
-    """List the reasons to doubt segments, the gravest first: one line per reason and policy, with the segments."""
-    # The message of each segment, by the level and code of a finding and the policy.
-    by_reason: dict[tuple[str, str, str], dict[str, str]] = {}
-    for record in records:
-        for finding in record["findings"]:
-            if finding["level"] == record["verdict_level"] != "trust":
-                messages = by_reason.setdefault((finding["level"], finding["code"], label(record)), {})
-                messages.setdefault(segment_label(record), finding["message"])
-    lines = []
-    gravest_first = sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0]))
-    for (level, _, policy), messages in gravest_first:
-        names = list(messages)
-        example = f" (in {names[0]})" if len(names) > 1 else ""
-        lines.append(f"{LEVEL_WORDS[level]} ({policy} in {', '.join(names)}): {messages[names[0]]}{example}.")
-    return lines
 
 
 def table_lines(records: Sequence[Record]) -> list[str]:
@@ -168,8 +51,6 @@ def table_lines(records: Sequence[Record]) -> list[str]:
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-# -------------------------------------------------------------------------------------------------------------- records
-
 EstimateFunction = Callable[..., Estimate | None]
 """Function (policy, estimator, *, level) that estimates; None if that estimator cannot be computed for the policy."""
 
@@ -177,299 +58,6 @@ UNSUPPORTED = "_unsupported"
 """Suffix of the column with a policy's probability of actions whose logging probability is 0."""
 _ESTIMATE_KEYS = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
 """Fields of an estimate that a record has."""
-_POLICY_KEYS = ("target", "today", "role", "baseline", "baseline_kind")
-"""Keys of a record that describe its policies."""
-_CLICKS = (0.0, 1.0)
-"""Rewards of a log of clicks."""
-
-
-def estimate_columns(
-    log: LogColumns,
-    targets: Sequence[str],
-    estimators: Sequence[str] = ("ips", "snips"),
-    level: float = 0.95,
-    segments: Segments | None = None,
-    action: Ints | None = None,
-    **of_rows: Any,
-) -> list[Record]:
-    """Estimate the value of each target policy from columns in memory.
-
-    Args:
-        log: columns of the log, with one column of probabilities per policy in ``log.others``.
-        targets: names of the target policies, which are columns of ``log.others``.
-        estimators: names of estimators.
-        level: nominal coverage of the intervals.
-        segments: segments whose estimates are added; None for all rows only.
-        action: (n,) numbers of the items shown, to test whether the segments were fixed before the recommendation.
-        **of_rows: further fields of :class:`PolicyRows`, by name.
-
-    Returns:
-        Records of all rows, and then of segments (:class:`recsim_mnar.own_log.estimating.Answer` lists the keys).
-
-    Raises:
-        UserError: invalid input (:func:`recsim_mnar.estimators.estimate_value`), or segments that depend on what was
-            recommended.
-    """
-    rows = PolicyRows(log, **of_rows)
-    to_estimate = rows.question(targets, estimators, level)
-    records = records_of(to_estimate, rows.value, rows.difference_from_baseline)
-    if segments is not None:
-        records += rows.by_segment(segments, action, to_estimate, records)
-    return records
-
-
-@dataclass(frozen=True)
-class PolicyRows:
-    """Rows of a log from which policies are estimated, with what is known about the log and the policies.
-
-    Attributes:
-        log: columns of the rows; ``others`` has one per policy, with its probability of the logged action.
-        baseline: name of the policy that others are compared with; None for no comparison.
-        models: reward model of each policy: (n,) predictions for the logged actions and (n,) means under the policy.
-            If some policies have a model, the others get no estimate that needs one.
-        missing: (n,) each policy's probability of actions whose logging probability is 0, by policy.
-        made: provenance of the log.
-        largest: largest probability that each policy gives any action, by policy, if all of them are known.
-        facts: facts about the log that the user states.
-        clip: largest weight of the clipped estimators; None for no clipping.
-        precision: half the interval over the value up to which a value is trusted.
-        weights: (n,) number of rows that each row stands for; None if every row stands for itself.
-        interval: kind of the intervals of values.
-        today: names of the columns of the policy that logged the rows; None for those that are the very column of
-            propensities.
-    """
-
-    log: LogColumns
-    baseline: str | None = None
-    models: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
-    missing: Mapping[str, Any] = field(default_factory=dict)
-    made: Mapping[str, Any] = field(default_factory=dict)
-    largest: Mapping[str, float] = field(default_factory=dict)
-    facts: Facts = field(default_factory=Facts)
-    clip: float | None = None
-    precision: float = PRECISION
-    weights: Any = None
-    interval: str = "auto"
-    today: Collection[str] | None = None
-
-    @cached_property
-    def logged(self) -> frozenset[str]:
-        """The names, in ``log.others``, of the policy that logged the rows: of columns equal to the propensities."""
-        if self.today is not None:
-            return frozenset(self.today)
-        return frozenset(name for name, values in self.log.others.items() if values is self.log.propensity)
-
-    def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> EstimateRequest:
-        """Return the request to estimate targets and baseline, and the targets' differences from the baseline."""
-        policies = list(targets)
-        compared = []
-        if self.baseline is not None:
-            if self.baseline not in targets:
-                policies.append(self.baseline)
-            compared = [name for name in targets if name != self.baseline]
-        return EstimateRequest(
-            policies=policies,
-            estimators=estimators,
-            level=level,
-            baseline=self.baseline,
-            compared=compared,
-            today=self.logged,
-            made=self.made,
-            tolerance=self._tolerance,
-        )
-
-    def _tolerance(self, name: str, **ends: Any) -> float:
-        """Compute the propensity tolerance of a policy; ``ends`` are passed to :func:`weight_tolerance`."""
-        target = self.log.others[name]
-        if self.weights is not None:
-            target = target * self.weights
-        return weight_tolerance(self.log.reward, self.log.propensity, target, **ends)
-
-    def _missing_mass(self, name: str) -> Any:
-        """Return (n,) a policy's probability of actions whose logging probability is 0; None if it is unknown.
-
-        It is 0 for the policy that logged the rows.
-        """
-        if name in self.missing:
-            return self.missing[name]
-        if name in self.logged:
-            return np.zeros(len(self.log.reward))
-        return None
-
-    def _largest_probability(self, *names: str) -> float | None:
-        """Return the largest probability that any of the policies, except the logging one, gives any action.
-
-        Returns None if that is unknown for one of them, or if only the logging policy is named.
-        """
-        names = tuple(name for name in names if name not in self.logged)
-        if names and all(name in self.largest for name in names):
-            return max(self.largest[name] for name in names)
-        return None
-
-    def _call(
-        self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float, *args: Any, **kwargs: Any
-    ) -> Estimate:
-        """Call ``estimate_value`` or ``difference`` with these rows.
-
-        Args:
-            estimate: the function.
-            estimator: name of the estimator.
-            facts: facts about the log and the policies.
-            level: nominal coverage of the interval.
-            *args: (n,) probabilities of the logged actions of each policy.
-            **kwargs: further arguments of the function.
-        """
-        # Estimators that take no weights of rows treat the rows of such a log like any others.
-        weights = self.weights if estimator in known_to_differ() else None
-        return estimate(
-            self.log.reward,
-            self.log.propensity,
-            *args,
-            cluster=self.log.cluster,
-            weights=weights,
-            facts=facts,
-            estimator=estimator,
-            clip=self.clip,
-            level=level,
-            **kwargs,
-        )
-
-    def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
-        """Estimate the value of a policy; return None if the estimator needs a reward model that only others have."""
-        model = None
-        if check_name(estimator).needs:
-            model = self.models.get(name)
-            if self.models and model is None:
-                return None
-        facts = replace(self.facts, unsupported=self._missing_mass(name), target_max=self._largest_probability(name))
-        options = {"model": model, "interval": self.interval, "precision": self.precision}
-        return self._call(estimate_value, estimator, facts, level, self.log.others[name], **options)
-
-    def difference_from_baseline(self, name: str, estimator: str, *, level: float) -> Estimate:
-        """Estimate the value of a policy minus that of the baseline."""
-        assert self.baseline is not None
-        facts = replace(
-            self.facts,
-            unsupported=self._missing_mass(name),
-            baseline_unsupported=self._missing_mass(self.baseline),
-            target_max=self._largest_probability(name, self.baseline),
-        )
-        policies = self.log.others
-        return self._call(difference, estimator, facts, level, policies[name], policies[self.baseline])
-
-    def select(self, rows: Ints) -> PolicyRows:
-        """Return the rows with the row numbers ``rows`` (m,), as a separate log.
-
-        The names of the logging policy are passed on, because copied columns are not the column of propensities.
-        """
-        log = self.log
-        facts = self.facts
-        cluster = None
-        if log.cluster is not None:
-            cluster = log.cluster.at(rows)
-        columns = LogColumns(
-            log.reward[rows],
-            log.propensity[rows],
-            cluster,
-            others={name: values[rows] for name, values in log.others.items()},
-            numbers=np.asarray(log.numbers)[rows],
-        )
-        if facts.reward_limit is not None:
-            facts = replace(facts, reward_limit=_select(facts.reward_limit, rows))
-        elif np.isin(log.reward, _CLICKS).all():
-            # The whole log shows that rewards are clicks; a segment without a click does not.
-            least, most = _CLICKS
-            if facts.reward_min is None:
-                facts = replace(facts, reward_min=least)
-            if facts.reward_max is None:
-                facts = replace(facts, reward_max=most)
-        return replace(
-            self,
-            log=columns,
-            models={name: (_select(logged, rows), _select(mean, rows)) for name, (logged, mean) in self.models.items()},
-            missing={name: values[rows] for name, values in self.missing.items()},
-            facts=facts,
-            weights=_select(self.weights, rows),
-            today=self.logged,
-        )
-
-    def by_segment(
-        self, segments: Segments, action: Ints | None, request: EstimateRequest, records: Sequence[Record]
-    ) -> list[Record]:
-        """Estimate each segment by the leading estimators of all rows, with intervals that hold jointly.
-
-        Args:
-            segments: rows of each segment.
-            action: (n,) numbers of the items shown; None if they are not known.
-            request: request that ``records`` answer; all intervals of segments hold jointly at its level.
-            records: records of all rows.
-
-        Raises:
-            RefusedColumnError: the segments depend on what was recommended.
-        """
-        log = self.log
-        leaders = [record for record in records if record["leads"]]
-        targets = {name: log.others[name] for name in request.policies if name not in self.logged}
-        if self.weights is None:
-            weights = SegmentTest(
-                reward=log.reward,
-                propensity=log.propensity,
-                users=log.cluster,
-                targets=targets,
-                missing=self.missing,
-                action=action,
-                facts=self.facts,
-            )
-            weights.refuse(segments)
-        n_intervals = len(segments.names) * len(leaders)
-        level = level_of_best(request.level, n_intervals)
-        estimated = []
-        for value, rows in segments:
-            part = self.select(rows)
-            segment_keys = {"leads": True, "by": segments.column, "segment": value}
-            segment_keys |= {"intervals": n_intervals, "level_of_all": request.level}
-            for total in leaders:
-                estimate_policy = part.difference_from_baseline if "baseline" in total else part.value
-                estimate = estimate_policy(target_of(total), total["estimator"], level=level)
-                assert estimate is not None
-                estimate = with_adaptive_findings(estimate, request.made, *subject(total))
-                findings = [Finding.from_dict(finding) for finding in total["findings"]]
-                # Propensities that are wrong in the whole log are wrong in each segment.
-                wrong_propensities = [f for f in findings if f.code == "propensities" and f.level != "trust"]
-                estimate = part._without_thin_interval(estimate.with_findings(wrong_propensities))
-                record = _record(total["policy"], estimate)
-                policy_keys = {key: total[key] for key in _POLICY_KEYS if key in total}
-                estimated.append(record | policy_keys | segment_keys)
-        return estimated
-
-    def _without_thin_interval(self, estimate: Estimate) -> Estimate:
-        """Replace the interval of an estimate from fewer than :data:`THIN` users by the range that rewards allow.
-
-        At the high levels that many joint intervals need, an interval from so few users would miss too often.
-        """
-        facts = estimate.diagnostics
-        if facts.users >= THIN:
-            return estimate
-        # Rewards have a known lower bound, but not always an upper one: facts.reward_max may be just the log's largest.
-        has_upper_bound = self.facts.reward_max is not None or self.facts.reward_limit is not None
-        low = facts.reward_min
-        high = facts.reward_max if has_upper_bound else np.inf
-        if facts.value_baseline is not None:  # a difference of two values in [low, high]
-            high -= low
-            low = -high
-        return replace(
-            estimate,
-            low=min(low, estimate.value),
-            high=max(high, estimate.value),
-            method="no interval: few users",
-        )
-
-
-def _select(values: Any, rows: Ints) -> Any:
-    """Select rows of a column that may be None."""
-    if values is None:
-        return None
-    return values[rows]
 
 
 @dataclass(frozen=True)
@@ -550,7 +138,7 @@ def records_of(
                 continue
             estimate = with_adaptive_findings(estimate, request.made, name, baseline)
             today = (baseline or name) in request.today
-            record = _record(policy, estimate)
+            record = record_of(policy, estimate)
             record |= {"target": name, "today": today, "role": request.role(name, baseline)}
             if baseline is not None:
                 record |= {"baseline": baseline, "baseline_kind": "policy"}
@@ -621,7 +209,7 @@ def missing_columns(policies: Sequence[str], columns: Sequence[str]) -> dict[str
     return {name: name + UNSUPPORTED for name in policies if name + UNSUPPORTED in columns}
 
 
-def _record(policy: str, estimate: Estimate) -> Record:
+def record_of(policy: str, estimate: Estimate) -> Record:
     """Return the keys of a record that come from its estimate."""
     return {
         "policy": policy,
@@ -701,24 +289,6 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
         labels.setdefault((finding["level"], finding["message"], finding["action"]), []).append(label(record))
     listed = [Reason(*reason, tuple(policies)) for reason, policies in labels.items()]
     return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
-
-
-def advised_once(doubts: Sequence[Reason]) -> list[Reason]:
-    """Leave out advice that differs from other advice for the same policies only by a smaller number.
-
-    "Log about 2 times as many users" is contained in "log about 22 times as many users".
-    """
-    largest: dict[tuple[tuple[str, ...], str], tuple[int, Reason]] = {}
-    with_number = []
-    for reason in doubts:
-        words, n_numbers = re.subn(r"\d[\d,]*", "", reason.action)
-        if n_numbers == 1:
-            with_number.append(reason)
-            number = int(re.sub(r"\D", "", reason.action))
-            key = (reason.policies, words)
-            largest[key] = max(largest.get(key, (0, reason)), (number, reason), key=lambda numbered: numbered[0])
-    told = [reason for _, reason in largest.values()]
-    return [replace(reason, action="") if reason in with_number and reason not in told else reason for reason in doubts]
 
 
 FITTED_ON = "fitted_on"

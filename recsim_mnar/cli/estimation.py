@@ -318,7 +318,7 @@ def records_table(records: Sequence[Record]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from recsim_mnar.answers.records import segment_label, segment_title
+    from recsim_mnar.answers.segments import segment_label, segment_title
     from recsim_mnar.answers.sentence import Amounts, cells, label, relative_change, verdict_in_words
     from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.tables.values import in_rows
@@ -440,7 +440,7 @@ def _print_records(
         json_output: destination of the JSON, which may forbid to print.
         all_records: records of all estimators; for slates the table shows these.
     """
-    from recsim_mnar.answers.records import advised_once, reasons
+    from recsim_mnar.answers.records import reasons
     from recsim_mnar.answers.sentence import is_of_slates, partly_covered
     from recsim_mnar.estimators.rankings import about_users
 
@@ -453,14 +453,14 @@ def _print_records(
             {**record, "findings": [finding for finding in record["findings"] if not about_users(finding["code"])]}
             for record in records
         ]
-    for reason in advised_once(reasons(records)):
+    for reason in reasons(records):
         if reason.message not in sentence:
             json_output.sentence(reason.line)
 
 
 def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
     """Print the table of segments, with values and differences, a summary, and each finding once."""
-    from recsim_mnar.answers.records import segment_lines, segment_reasons
+    from recsim_mnar.answers.segments import segment_lines, segment_reasons
 
     if records:
         json_output.show(records_table(records))

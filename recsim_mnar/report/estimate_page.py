@@ -9,7 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.answers.records import reasons, segment_label, segment_lines, segment_reasons, segment_title
+from recsim_mnar.answers.records import reasons
+from recsim_mnar.answers.segments import segment_label, segment_lines, segment_reasons, segment_title
 from recsim_mnar.answers.sentence import (
     TOLERANCE,
     Amounts,
