@@ -121,12 +121,6 @@ def test_the_first_line_names_the_segments_that_lose(file, tmp_path, capsys):
     assert re.fullmatch(on_page, line_on_segments(folder))
 
 
-def test_the_first_screen_says_where_no_segment_differs(frame, save_messily, tmp_path, capsys):
-    path = save_messily(frame.assign(half=np.arange(N) % 40))
-    done(capsys, "estimate", path, *TARGET, *BOUND, "--by", "half", "--out", tmp_path / "out")
-    assert line_on_segments(tmp_path / "out") == "By half: no segment is shown to differ."
-
-
 def test_one_column_of_segments_at_a_time(file):
     with pytest.raises(UserError, match=r"--by country,device: one column at a time. Run it once per column"):
         estimate_log(file, Question(["new_model_prob"], by="country,device"))
@@ -146,22 +140,6 @@ def test_the_next_step_is_a_line_that_runs(frame, save_messily, capsys):
     plan = done(capsys, *words[1:])
     assert plan.startswith("lift ")
     assert "in whole weeks: " in plan.splitlines()[0]
-
-
-@pytest.mark.parametrize(
-    ("options", "begin", "watched"),
-    [
-        ([], "Run ", False),
-        (["--users-per-day", "500"], "Let users enter for ", True),
-        (["--time-column", "none"], "Take ", False),
-    ],
-    ids=["by dates", "entering", "no dates"],
-)
-def test_a_plan_watches_only_users_who_enter_anew(file, capsys, options, begin, watched):
-    """By dates everybody who comes takes part; users who enter are watched as long as the log is."""
-    out = done(capsys, "plan", "ab", file, "--lift", "10%", *options)
-    assert out.startswith(begin)
-    assert ("and watch each for 14 days" in out.splitlines()[0]) == watched
 
 
 @pytest.mark.slow
@@ -189,10 +167,6 @@ def test_a_column_that_is_not_of_the_item_shown(frame, save_messily, fault, item
     examination = examine_file(file)
     assert set(fitting_lines(examination)) == {"plan ab"}
     assert advice_of(examination)["estimate"].says.startswith("shown_prob and new_model_prob cannot both be right")
-
-
-def test_two_signs_of_per_cent_are_no_number(file, capsys):
-    assert "'15%' is not a number" in fails(capsys, "estimate", file, *TARGET, "--propensity-min", "15%%")
 
 
 def test_interactions_with_empty_items(save, tmp_path, capsys):
@@ -309,11 +283,3 @@ def test_a_column_of_items_is_a_policy_and_no_segment(frame, save, capsys, capit
     assert "new_sku: the item that the policy shows." in done(capsys, *shlex.split(line)[1:])
     named = run(capsys, "doctor", path, "--target", "new_sku")[1]
     assert "mean          of new_sku / logged probability: " in named
-
-
-def test_without_a_name_for_a_new_policy_all_columns_of_items_are_named(frame, save):
-    frame = frame.drop(columns="new_model_prob")
-    frame["first"] = np.roll(frame.item_sku, 1)
-    frame["second"] = np.roll(frame.item_sku, 2)
-    examination = examine_file(save(frame))
-    assert "judge them with --target first,second, if" in str(finding(examination, "holds_items"))

@@ -139,23 +139,6 @@ def test_columns_that_are_no_segments_are_refused_in_a_line(frame, estimate, by,
     assert answer.records == estimate(frame, by=None).records
 
 
-@pytest.mark.parametrize(
-    ("by", "reason"),
-    [
-        ("leak", "where leak is (shoes|hats) .* depends on what was recommended"),
-        ("tag", "where tag is 1 all .* rows are rewarded, so"),
-    ],
-)
-def test_a_refusal_names_the_segment_that_shows_it(frame, estimate, by, reason):
-    (refused,) = estimate(frame, by).refused
-    assert re.search(reason, str(refused))
-
-
-def test_a_column_that_is_not_there_is_a_mistake(frame, estimate):
-    with pytest.raises(UserError, match=r"no column 'contry'; did you mean 'country'\? \(--by\)"):
-        estimate(frame, "contry")
-
-
 @pytest.mark.parametrize(("by", "code"), [("category", NOT_FIXED), ("item", NOT_FIXED), ("user", TOO_MANY)])
 def test_a_refused_column_costs_the_segments_and_nothing_else(frame, save, tmp_path, capsys, by, code):
     """Status 0 with a line, a code in the JSON; with --require it is not met."""

@@ -232,11 +232,6 @@ def test_broken_files_are_refused_in_one_line(house, file, change, code, n_slate
     assert first_of(commands_for(examination)) is None
 
 
-def test_the_first_broken_slate_is_named_with_its_row(house, file):
-    with pytest.raises(UserError, match=r"2 slates of 1,000, first slate s00001 \(row 4\)"):
-        answered(per_position(house, *KINDS).drop(index=[4, 10]), file)
-
-
 def test_a_position_that_is_no_number_is_named_with_its_rows(house, file):
     data = per_position(house, "marginal").assign(rank="top")
     with pytest.raises(UserError, match=r"'rank' is not a number in 3,000 rows \(1: top"):
@@ -515,24 +510,11 @@ def test_a_clip_whose_bias_is_proved_is_not_used(house, file):
     assert answer.sentence.action == "raise the clip, or leave it out"
 
 
-def test_an_assumption_is_printed_once(house, file, capsys):
-    per_position(house, "marginal", "slate").to_csv(file, index=False)
-    out = done(capsys, "estimate", file, "--target", "new", "--estimators", "independent_ips")
-    assert out.count("a click depends on the item and its position") == 1
-    assert out.count("the probability of the item at its position") == 1
-
-
 def test_a_stated_kind_that_numbers_deny_is_to_be_changed(house, file):
     # Too few slates for arithmetic to tell what propensities are of.
     answer = answered(per_position(house, "slate", generic=True)[: 400 * K], file, propensities_of="position")
     assert "propensities of item i" in answer.sentence.text
     assert answer.sentence.action == "state another --propensities-of: the numbers deny 'position'"
-
-
-def test_todays_policy_is_not_to_be_compared_with_itself(house, file):
-    asked = {"columns": {"propensity": "pscore"}, "propensities_of": "position"}
-    answer = answered(per_position(house, "marginal", generic=True), file, "pscore", **asked)
-    assert answer.sentence.action == "compare a new policy with it (--target COLUMN --baseline today)"
 
 
 def clicks_after_click(answer):
@@ -573,3 +555,8 @@ def test_names_of_open_bandit_pipeline_are_refused_with_those_to_write(file):
     slate_ips = only(answered(data, file).records, estimator="slate_ips")
     by_hand = (data.new_slate / data.slate_pscore * data.reward).sum() / len(data)
     assert slate_ips["value"] == pytest.approx(by_hand)
+
+
+def test_the_first_broken_slate_is_named_with_its_row(house, file):
+    with pytest.raises(UserError, match=r"2 slates of 1,000, first slate s00001 \(row 4\)"):
+        answered(per_position(house, *KINDS).drop(index=[4, 10]), file)
