@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.columns import Floats, row_in_words
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import (
     BLOCK_ROWS,
     PROBLEM,
@@ -276,25 +276,6 @@ class BanditLog:
         self.counts[_ALIKE] = n_alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
-
-    def longest_user(self) -> str:
-        """Describe the user with most rows by their number and the first of them, in another pass.
-
-        The id is left out, so that reports identify nobody.
-        """
-        n_rows = Counter[str]()
-        first_rows = dict[str, int]()
-        for rows in self._recommendations():
-            quiet = rows.quiet()
-            ids = quiet.ids(self.columns["user"])
-            codes, places, counts = np.unique(ids.codes, return_index=True, return_counts=True)
-            for code, place, count in zip(codes.tolist(), places, counts.tolist(), strict=True):
-                if code >= 0:
-                    user = str(ids.ids[code])
-                    n_rows[user] += count
-                    first_rows.setdefault(user, int(quiet.row_numbers[place]))
-        user, number = n_rows.most_common(1)[0]
-        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first_rows[user]]))}"
 
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count the rows that repeat an earlier one, and return whether they are more than chance explains.

@@ -381,16 +381,7 @@ class _Estimating:
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
         records = with_likely_faults(records, lambda: items, self.columns["propensity"])
-        return Answer(records, lines + self._remarks(records), None, refused=self.refused)
-
-    def _remarks(self, records: Sequence[Record]) -> list[str]:
-        """Return notes on bounds from the provenance, and on the user with most rows if a finding is about that."""
-        remarks = bound_lines(records)
-        for record in records:
-            for finding in record["findings"]:
-                if finding["code"] == "long_user" and finding["level"] != "trust":
-                    return [self.log.longest_user(), *remarks]
-        return remarks
+        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _tolerance(self, name: str, **ends: Any) -> float:
         """Compute the propensity tolerance of a policy by reading the rows once more.
@@ -436,7 +427,7 @@ class _Estimating:
         overall = [record for record in records if "by" not in record]
         of_segments = records[len(overall) :]  # they come last
         overall = [record | segment_summary(record, of_segments) for record in overall]
-        lines += self._remarks(overall) + refuter_lines(overall)
+        lines += bound_lines(overall) + refuter_lines(overall)
         return Answer(overall, lines, log, of_segments, self.refused)
 
     def _records(

