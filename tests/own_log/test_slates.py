@@ -20,7 +20,7 @@ from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for, first_of
 from toys import only, read_json, refused
 from twins import rankings as plain
-from twins.commands import done, fails, run
+from twins.commands import done, run
 from twins.findings import advice_of, codes, finding
 from twins.json_schema import breaches
 
@@ -247,11 +247,6 @@ def test_doctor_asks_for_positions_where_slates_may_be(house, file):
     assert "--position-column ordering" in first_of(commands_for(examination)).line
 
 
-def test_a_missing_position_is_one_of_the_missing_values(house, file):
-    data = with_value("rank", [4], np.nan)(per_position(house, "marginal"))
-    assert "--drop-missing" in first_of(commands_for(examined(data, file))).line
-
-
 def test_lists_of_other_lengths_name_the_row(house, file):
     data = per_slate(house, "marginal", json.dumps)
     data.loc[6, "clicks"] = "[0, 1]"
@@ -443,30 +438,6 @@ def test_a_foreign_log_of_slates_is_replayed_as_ours_is(save, tmp_path, capsys):
         assert (table[table.event == "bandit"].groupby(["user", "slate"]).time.nunique() == 1).all()
         replayed.append(table[names].replace(-1, np.nan).astype(float))
     pd.testing.assert_frame_equal(*replayed, rtol=1e-12)
-
-
-AGENT = """
-from recsim_mnar.policies import ExploringTopK, registry
-
-class Top:
-    def fit(self, log, *, n_items, seed):
-        return ExploringTopK(registry.learner("random").fit(log, n_items=n_items, seed=seed), 3, 0.2)
-"""
-
-
-def test_an_agent_that_ranks_in_its_own_way(tmp_path, capsys, monkeypatch):
-    (tmp_path / "my_ranking.py").write_text(AGENT)
-    monkeypatch.syspath_prepend(tmp_path)
-    simulate = ("simulate", "--set", "n_items=8", "--quiet", "--users", 20)
-    replay = ("--policy", "my_ranking:Top", "--quiet", "--out")
-    done(capsys, *simulate, "--set", "slate_size=3", "--policy", "my_ranking:Top", "--out", tmp_path / "run3")
-    done(capsys, "replay", tmp_path / "run3", *replay, tmp_path / "replayed.parquet")
-    table = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
-    shown = table[table.event == "bandit"]
-    np.testing.assert_allclose(shown["my_ranking:Top_slate"], shown["slate_propensity"], rtol=1e-12)
-    done(capsys, *simulate, "--set", "slate_size=2", "--policy", "random", "--out", tmp_path / "run2")
-    error = fails(capsys, "replay", tmp_path / "run2", *replay, tmp_path / "no.parquet")
-    assert "it ranks 3 items, the world shows 2" in error
 
 
 @pytest.mark.parametrize(
