@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import recsim_mnar
-from recsim_mnar.answers.segments import NOT_FIXED, TOO_MANY
+from recsim_mnar.answers.weights import NOT_FIXED, TOO_MANY
 from recsim_mnar.errors import CODES_BY_ERRNO, MachineError
 from recsim_mnar.estimators.verdict import Finding, Verdict, for_command, texts
 from recsim_mnar.own_log.gate import NOT_ABOVE_0, TOO_FEW_ROWS

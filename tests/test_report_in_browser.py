@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recsim_mnar.answers.policy_rows import estimate_columns
+from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.answers.weights import weight_distribution
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.policy_rows import estimate_columns
-from recsim_mnar.answers.segments import Segments, SegmentTest
+from recsim_mnar.answers.records import estimate_columns
+from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.log.columns import Clusters, LogColumns

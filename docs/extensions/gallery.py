@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.policy_rows import estimate_columns
+from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.estimators import Facts
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns

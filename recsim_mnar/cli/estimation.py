@@ -33,7 +33,8 @@ from recsim_mnar.errors import UserError, printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recsim_mnar.answers.sentence import Record, Sentence
+    from recsim_mnar.answers.sentence import Sentence
+    from recsim_mnar.answers.words import Record
     from recsim_mnar.own_log.ab_plan import ABPlan
     from recsim_mnar.own_log.gate import FileAnswer
 
@@ -318,8 +319,15 @@ def records_table(records: Sequence[Record]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from recsim_mnar.answers.segments import segment_label, segment_title
-    from recsim_mnar.answers.sentence import Amounts, cells, label, relative_change, verdict_in_words
+    from recsim_mnar.answers.words import (
+        Amounts,
+        cells,
+        label,
+        relative_change,
+        segment_label,
+        segment_title,
+        verdict_in_words,
+    )
     from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.tables.values import in_rows
 
@@ -440,8 +448,7 @@ def _print_records(
         json_output: destination of the JSON, which may forbid to print.
         all_records: records of all estimators; for slates the table shows these.
     """
-    from recsim_mnar.answers.records import reasons
-    from recsim_mnar.answers.sentence import is_of_slates, partly_covered
+    from recsim_mnar.answers.words import is_of_slates, partly_covered, reasons
     from recsim_mnar.estimators.rankings import about_users
 
     of_slates = is_of_slates(all_records[0])
@@ -460,7 +467,7 @@ def _print_records(
 
 def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
     """Print the table of segments, with values and differences, a summary, and each finding once."""
-    from recsim_mnar.answers.segments import segment_lines, segment_reasons
+    from recsim_mnar.answers.words import segment_lines, segment_reasons
 
     if records:
         json_output.show(records_table(records))

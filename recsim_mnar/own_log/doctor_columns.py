@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.segments import Segments, SegmentTest
+from recsim_mnar.answers.weights import Segments, SegmentTest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
 from recsim_mnar.estimators.facts import Facts

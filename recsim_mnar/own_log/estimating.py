@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.policy_rows import PolicyRows
 from recsim_mnar.answers.records import (
     EstimateRequest,
+    PolicyRows,
     baseline_column,
     bound_lines,
     check_question,
@@ -22,9 +22,8 @@ from recsim_mnar.answers.records import (
     with_findings,
     with_known_bound,
 )
-from recsim_mnar.answers.segments import RefusedColumnError, Segments, segment_summary
-from recsim_mnar.answers.sentence import Record
-from recsim_mnar.answers.weights import tolerance_of, weight_excess
+from recsim_mnar.answers.weights import RefusedColumnError, Segments, tolerance_of, weight_excess
+from recsim_mnar.answers.words import Record, segment_summary
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.facts import (

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.answers.records import with_findings
-from recsim_mnar.answers.sentence import EXPLORE, Record, is_of_slates, target_of
+from recsim_mnar.answers.sentence import EXPLORE
+from recsim_mnar.answers.words import Record, is_of_slates, target_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import OFF_BY, STRICT, mean_weight_limits
 from recsim_mnar.estimators.refuters import ItemSums, item_findings, refute

@@ -10,9 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recsim_mnar.answers.records import table_lines, without_margins
-from recsim_mnar.answers.segments import segment_label
-from recsim_mnar.answers.sentence import Amounts, Record, Sentence, is_of_slates, label, sentence_of
+from recsim_mnar.answers.sentence import Sentence, sentence_of
+from recsim_mnar.answers.words import Amounts, Record, is_of_slates, label, segment_label, table_lines, without_margins
 from recsim_mnar.datasets.tool_logs import ToolLog, open_tool_log
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import FITTED_ON, PROPENSITY_MIN
-from recsim_mnar.answers.sentence import Sentence, logged_by
+from recsim_mnar.answers.sentence import Sentence
+from recsim_mnar.answers.words import logged_by
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, texts_of
 from recsim_mnar.log.blocks import FiledLog, LogBlocks, Survey

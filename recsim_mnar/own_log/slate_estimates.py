@@ -23,7 +23,7 @@ from recsim_mnar.answers.records import (
     with_findings,
     with_known_bound,
 )
-from recsim_mnar.answers.sentence import Record
+from recsim_mnar.answers.words import Record
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
 from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyarrow import csv, feather
 
-from recsim_mnar.answers.policy_rows import estimate_columns
+from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.errors import MachineError, UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.own_log import blocks

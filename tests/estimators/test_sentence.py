@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.answers.policy_rows import estimate_columns
-from recsim_mnar.answers.records import reasons
-from recsim_mnar.answers.sentence import Amounts, cells, covered_share, identified, lacks, leading, sentence_of
+from recsim_mnar.answers.records import estimate_columns
+from recsim_mnar.answers.sentence import leading, sentence_of
+from recsim_mnar.answers.words import Amounts, cells, covered_share, identified, lacks, reasons
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.verdict import Finding, Verdict
 from recsim_mnar.log.columns import Clusters, LogColumns

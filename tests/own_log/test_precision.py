@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import recsim_mnar
-from recsim_mnar.answers.sentence import verdict_in_words
+from recsim_mnar.answers.words import verdict_in_words
 from toys import drawn_rows, only, read_json
 from twins.commands import done, fails
 

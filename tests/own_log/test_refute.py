@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.answers.policy_rows import estimate_columns
+from recsim_mnar.answers.records import estimate_columns
 from recsim_mnar.answers.sentence import sentence_of
 from recsim_mnar.answers.weights import propensity_tolerance, weight_tolerance
 from recsim_mnar.estimators import Facts

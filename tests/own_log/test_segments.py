@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.answers.segments import NOT_FIXED, TOO_MANY, Segments, SegmentTest, segment_lines
+from recsim_mnar.answers.weights import NOT_FIXED, TOO_MANY, Segments, SegmentTest
+from recsim_mnar.answers.words import segment_lines
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.log.columns import Clusters
