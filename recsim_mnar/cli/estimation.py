@@ -319,15 +319,7 @@ def records_table(records: Sequence[Record]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from recsim_mnar.answers.words import (
-        Amounts,
-        cells,
-        label,
-        relative_change,
-        segment_label,
-        segment_title,
-        verdict_in_words,
-    )
+    from recsim_mnar.answers import words
     from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.tables.values import in_rows
 
@@ -337,16 +329,16 @@ def records_table(records: Sequence[Record]) -> Table:
     title = in_rows(first["n"])
     if len(estimators) == 1 and estimators != ["ips"]:
         title += f", estimated by {estimators[0]}"
-    amounts = Amounts.of(records)
-    texts_of_records = [cells(record, amounts) for record in records]
+    amounts = words.Amounts.of(records)
+    texts_of_records = [words.cells(record, amounts) for record in records]
     values = [value for value, _ in texts_of_records]
     intervals = [interval for _, interval in texts_of_records]
-    names: dict[str, Sequence[str]] = {"policy": [label(record) for record in records]}
+    names: dict[str, Sequence[str]] = {"policy": [words.label(record) for record in records]}
     numbers: dict[str, Sequence[str]] = {"value": values}
     if by:
-        title = segment_title(records)
-        names = {by: [segment_label(record) for record in records], **names}
-        changes = [relative_change(record) for record in records]
+        title = words.segment_title(records)
+        names = {by: [words.segment_label(record) for record in records], **names}
+        changes = [words.relative_change(record) for record in records]
         if any(changes):
             numbers["change"] = changes
     numbers[f"{first['level'] * 100:.4g} % interval"] = intervals
@@ -364,7 +356,7 @@ def records_table(records: Sequence[Record]) -> Table:
     for row, record in enumerate(records):
         texts = [escape(printable(column[row])) for column in names.values()]
         texts += [column[row] for column in numbers.values()]
-        table.add_row(*texts, verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
+        table.add_row(*texts, words.verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
     without_difference = [name for name in estimators if name not in known_to_differ()]
     has_baseline = any("baseline" in record for record in records)
     if without_difference and has_baseline and "assumption" not in first["diagnostics"]:
