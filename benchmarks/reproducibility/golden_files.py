@@ -119,7 +119,7 @@ def estimates() -> Commands:
             "largest rewards by row": f"own.csv {few} --reward-column gain --reward-min 0 --reward-limit-column most",
             "today": f"own.csv {few} --baseline today",
             "a baseline": "own.csv --target new,mixed --baseline old",
-            "clusters": f"own.csv {few} --cluster segment",
+            "clusters": f"own.csv {few} --user-column segment",
             "every estimator of weights": "own.csv --target new --clip 2 --estimators ips,clipped_ips,snips,"
             "sg_ips,beta_ips,ix_ips,replay",
             "a reward model": f"own.csv --target new {model}",

@@ -53,7 +53,7 @@ GROUPS = {
     "What is known": "propensity-min full-support reward-min reward-max",
     "Which column is which": (
         "reward-column propensity-column action-column user-column time-column logger-column weight-column "
-        "context-columns cluster drop-missing drop-invalid"
+        "context-columns drop-missing drop-invalid"
     ),
     "Output": "json out quiet help",
 }
@@ -87,7 +87,6 @@ GROUPS = {
     "Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
 )
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
-@option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
 @option(
     "--precision",
@@ -269,7 +268,6 @@ def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(lifts)]
     columns = columns_of(options)
-    columns["user"] = columns["user"] or options["cluster"]
     for role in ("reward", "propensity", "action", "user", "time", "weight"):
         if columns[role] is not None:
             words += [f"--{role}-column", str(columns[role])]
@@ -303,8 +301,7 @@ def _plan_tests(source: Path, options: Mapping[str, Any], sentence: Sentence) ->
     if not lifts:
         return []
     try:
-        reading = reading_of({**options, "user_column": options["user_column"] or options["cluster"]})
-        pilot = Pilot.of(source, reading)
+        pilot = Pilot.of(source, reading_of(options))
         return [plan_ab(pilot, lift) for lift in lifts]
     except UserError:
         return []
@@ -503,13 +500,13 @@ def _estimate_log(log: Path, options: Mapping[str, Any], require: str | None, *,
         },
         **{name: options[name] for name in _QUESTION_OPTIONS.split()},
     )
-    more_arguments = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
+    more_arguments = {name: options[name] for name in ("metrics", "min_rows")}
     reading = reading_of(options, options["context_columns"])
     return answer_question(log, question, reading, require=require, **more_arguments)
 
 
 _REFUSED_WITH_AGENTS = (
-    "target target_file on metrics q_logged q_target reward_limit_column context_columns cluster "
+    "target target_file on metrics q_logged q_target reward_limit_column context_columns "
     "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
 """Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""

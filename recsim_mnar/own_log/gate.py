@@ -211,7 +211,6 @@ def answer_file(
     baseline: str | None = None,
     require: str | None = None,
     columns: Mapping[str, str] | None = None,
-    cluster: str | None = None,
     metrics: str | os.PathLike[str] | None = None,
     min_rows: int | None = None,
     **stated: Any,
@@ -226,7 +225,6 @@ def answer_file(
         require: requirement that :attr:`FileAnswer.met` checks: "trust", "caution" or "better"; None for none.
         columns: column by role (reward, propensity, action, user, time, logger, weight); columns that are left out are
             recognised by their names.
-        cluster: column that groups dependent rows; None for the users.
         metrics: path of a second file with users' outcomes, for a table of assignments.
         min_rows: least number of rows; fewer are an error.
         **stated: options of the command by their names. Known facts about the log: propensity_min, weight_max,
@@ -248,9 +246,7 @@ def answer_file(
         **{name: stated[name] for name in questions if name in stated},
     )
     with as_file(table) as path:
-        answer = answer_question(
-            path, question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
-        )
+        answer = answer_question(path, question, reading, metrics=metrics, require=require, min_rows=min_rows)
         if is_in_memory(table):
             answer = answer.called({str(path): IN_MEMORY})
         assert answer.stamp  # computes it now, because the file of a table in memory is removed after this block
@@ -262,7 +258,6 @@ def answer_question(
     question: Question,
     reading: Reading,
     *,
-    cluster: str | None = None,
     metrics: str | os.PathLike[str] | None = None,
     require: str | None = None,
     min_rows: int | None = None,
@@ -273,7 +268,6 @@ def answer_question(
         path: path of the log.
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the file.
-        cluster: column that groups dependent rows; None for the users.
         metrics: path of a second file with users' outcomes, for a table of assignments.
         require: "trust", "caution" or "better"; None for no requirement.
         min_rows: least number of rows; fewer are an error.
@@ -282,9 +276,7 @@ def answer_question(
         UserError: a file, a column, a value or an argument is wrong.
     """
     _check_choices(reading.propensities_of, require)
-    exact = not reading.says_more  # before ``cluster`` is added, which says nothing about the form of the file
-    if cluster is not None:
-        reading = replace(reading, columns={**reading.columns, "user": cluster})
+    exact = not reading.says_more
     second = None if metrics is None else path_of(metrics)
     files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with open_tool_log(
