@@ -271,7 +271,7 @@ def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str
     for role in ("reward", "propensity", "action", "user", "time", "weight"):
         if columns[role] is not None:
             words += [f"--{role}-column", str(columns[role])]
-    for name in ("drop_missing", "deduplicate", "separate_events", "fold_case"):
+    for name in ("drop_missing", "deduplicate", "separate_events"):
         if options[name]:
             words.append(f"--{name.replace('_', '-')}")
     if options["drop_invalid"] is not None:

@@ -113,6 +113,11 @@ def test_better_needs_a_difference(shop, capsys, more, message):
     assert message in fails(capsys, "estimate", shop, "--target", "new", "--require", "better", *more)
 
 
+def test_todays_own_policy_is_no_news(shop, capsys):
+    _, _, err = run(capsys, "estimate", shop, "--target", "propensity", *STATED, "--require", "trust")
+    assert "is the policy that logged, so this says nothing of a new one" in err
+
+
 def test_a_lost_propensity_column_is_a_mistake(shop, capsys, tmp_path):
     log = tmp_path / "lost.csv"
     pd.read_csv(shop).drop(columns="propensity").assign(segment=1).to_csv(log, index=False)
