@@ -107,8 +107,6 @@ GROUPS = {
 )
 @option("--context-columns", "Columns of the context that the logging policy used.")
 @option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
-@option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).", hidden=True)
-@option("--q-target", "Column: its mean under the target policy (dm, dr and kin).", hidden=True)
 @option("--full-support", "States that the logging policy can take all that the targets can, however rarely.", bool)
 @option("--reward-min", "Least reward possible.", NUMBER)
 @option("--reward-max", "Largest reward possible.", NUMBER)
@@ -466,9 +464,7 @@ def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
 
 _FACTS_ABOUT_LOG = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
 """Options that state facts about the log."""
-_QUESTION_OPTIONS = (
-    "target_file on fit_reward_model baseline level q_logged q_target by refute position_weights assumption"
-)
+_QUESTION_OPTIONS = "target_file on fit_reward_model baseline level by refute position_weights assumption"
 """Options that a ``Question`` has under the same names."""
 
 
@@ -506,7 +502,7 @@ def _estimate_log(log: Path, options: Mapping[str, Any], require: str | None, *,
 
 
 _REFUSED_WITH_AGENTS = (
-    "target target_file on metrics q_logged q_target reward_limit_column context_columns "
+    "target target_file on metrics reward_limit_column context_columns "
     "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
 """Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""

@@ -36,6 +36,7 @@ from recsim_mnar.estimators.facts import (
     refuse_outside,
 )
 from recsim_mnar.estimators.from_columns import estimate_value
+from recsim_mnar.estimators.scores import check_name
 from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
@@ -90,8 +91,6 @@ class Question:
         target_file: path of a second file with the targets; None if all are in the log.
         on: column, in both files, by which rows of the target file are found; None if its rows are the log's in order.
         fit_reward_model: True to fit a reward model, cross-fitted by user, for dm, dr and similar estimators.
-        q_logged: column with a reward model's prediction for the logged action.
-        q_target: column with the model's mean prediction under the target policy.
         reward_limit: column of the largest possible reward of each row's action.
         stated: known facts about the log, such as full_support or reward_min, by the names of the arguments of
             :func:`recsim_mnar.estimators.estimate_value`.
@@ -113,8 +112,6 @@ class Question:
     target_file: str | os.PathLike[str] | None = None
     on: str | None = None
     fit_reward_model: bool = False
-    q_logged: str | None = None
-    q_target: str | None = None
     reward_limit: str | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
     by: str | None = None
@@ -275,8 +272,7 @@ class _Estimating:
     def _open(self, reading: Reading, inside: Sequence[str]) -> BanditLog:
         """Open the log with the columns that the question needs."""
         question = self.question
-        models = (question.q_logged, question.q_target, question.reward_limit)
-        numbers = [name for name in (*models, *self.lost.values()) if name is not None]
+        numbers = [name for name in (question.reward_limit, *self.lost.values()) if name is not None]
         required_roles = []
         if question.fit_reward_model or (self.second is not None and self.second.by_action):
             required_roles.append("action")
@@ -293,7 +289,7 @@ class _Estimating:
         return BanditLog.open(self.file, inside, reading=reading, extra_columns=numbers, required_roles=required_roles)
 
     def _refuse_doubles(self) -> None:
-        """Raise UserError for a column with two roles, such as a policy's probability and a model's prediction.
+        """Raise UserError for a column of a policy's probability that has another role.
 
         A column of segments with another role is refused without an error: further estimates do not depend on it.
         """
@@ -301,20 +297,11 @@ class _Estimating:
         if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
             self.refused.append(RefusedColumnError.of(question.by))
             self.log.reading = replace(self.log.reading, by=None)
-        logged = {self.columns[role]: role for role in ("propensity", "reward") if role in self.columns}
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
-        roles += [(role, getattr(question, role)) for role in ("q_logged", "q_target", "reward_limit")]
-        for role, name in roles:
-            conflict = ""
+        for role, name in [*roles, ("reward_limit", question.reward_limit)]:
             if name in self.names:
-                conflict = "a policy's probability"
-            elif role in ("q_logged", "q_target"):
-                conflict = logged.get(name, "")
-            if conflict:
-                raise UserError(
-                    f"{self.file.path}: column {name!r} is named as {conflict} and as {role}: it can be one of them "
-                    "only"
-                )
+                both = f"a policy's probability and as {role}"
+                raise UserError(f"{self.file.path}: column {name!r} is named as {both}: it can be one of them only")
 
     def answer(self) -> Answer:
         """Estimate from blocks if that is enough, otherwise from all rows."""
@@ -590,27 +577,27 @@ def _joined(log: BanditFile, targets: Targets, question: Question, drop_missing:
 def _models(
     log: BanditFile, targets: Targets, names: Sequence[str], question: Question, lines: list[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the reward model of each policy: columns of the log, or predictions of a model fitted here.
+    """Fit the reward model of each policy.
 
     Args:
         log: all rows.
         targets: targets of the second file, with the probabilities of all actions if a model is fitted.
         names: names of the policies.
-        question: columns of a model, or the wish to fit one.
+        question: the wish to fit a model, and the estimators.
         lines: notes for a person, which are extended.
 
     Returns:
         By policy, the predictions (n,) for the logged action and their mean under the policy; empty without a model.
 
     Raises:
-        UserError: a model is to be fitted, and the probabilities of all actions of a target are unknown.
+        UserError: an estimator needs a model and none is to be fitted, or the probabilities of all actions of a target
+            are unknown.
     """
     if not question.fit_reward_model:
-        if question.q_logged is None and question.q_target is None:
-            return {}
-        logged = log.others.get(question.q_logged or "")
-        mean = log.others.get(question.q_target or "")
-        return dict.fromkeys(names, (logged, mean))
+        for name in question.estimators:
+            if check_name(name).needs:
+                raise UserError(f"estimator {name!r} needs a reward model: add --fit-reward-model")
+        return {}
     context, left_out = as_numbers(log.context)
     models = {}
     for name in names:

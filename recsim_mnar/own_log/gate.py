@@ -229,7 +229,7 @@ def answer_file(
         min_rows: least number of rows; fewer are an error.
         **stated: options of the command by their names. Known facts about the log: propensity_min, weight_max,
             full_support, reward_min, reward_max, precision. Settings of the estimates: estimators, clip, level,
-            target_file, on, fit_reward_model, q_logged, q_target, reward_limit, by, refute, weight_column.
+            target_file, on, fit_reward_model, reward_limit, by, refute, weight_column.
             Reading: context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is, fold_case.
 
     Raises:

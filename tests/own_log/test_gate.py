@@ -106,7 +106,7 @@ def test_every_target_must_be_better(shop, capsys):
     ("more", "message"),
     [
         ((), "--require better needs --baseline: better than what?"),
-        (("--baseline", "today", "--estimators", "dm", "--q-target", "same"), "no difference from the baseline"),
+        (("--baseline", "today", "--estimators", "dm"), "no difference from the baseline"),
     ],
 )
 def test_better_needs_a_difference(shop, capsys, more, message):
