@@ -163,7 +163,7 @@ CALLS = [
     (on("g.csv", "--json", "empty"), "is a folder: name a file"),
     (("compare", "--interactions", "nothing.csv"), "name it with --user-column"),
     (("compare", "--interactions", "one_user.csv"), "are of one user"),
-    ((*RATED, "ratings_file=short.csv"), "row 1 has 2 columns where commas or tabs are the separators"),
+    ((*RATED, "ratings_file=short.csv"), "not a table of user, item, rating"),
     ((*USERS, "--out", "x" * 5000), "the path is too long"),
     ((*USERS, "--out", "new/" + "z" * 300), "a name has at most"),
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
