@@ -316,10 +316,6 @@ class BanditLog:
         self.users.by_value()
         return True
 
-    def user_ranks(self) -> NDArray[np.int64] | None:
-        """Return the rank by id of each user number (n_users,) after a pass; None if numbers are the ids."""
-        return self.users.ranks()
-
     @property
     def lines(self) -> list[str]:
         """Notes on the last pass: columns used, repeated rows, and rows left out."""

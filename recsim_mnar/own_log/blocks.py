@@ -155,7 +155,7 @@ class Gathered:
         """
         question = self.question
         try:
-            block_sums = self._of_block(block)
+            self._add_sums(block)
         except UserError:
             question.check(block)  # raises an error that names the row, which the estimators' error does not
             raise
@@ -168,49 +168,41 @@ class Gathered:
         if block.action is not None and clusters is not None:
             columns = block.columns
             self.repeats.extend(columns[question.reward], columns[question.propensity], block.action, clusters)
-        self._merge(block_sums)
 
-    def _of_block(self, block: Block) -> Gathered:
-        """Compute the sums of a block, except ``repeats`` and ``copies``, without changing this object."""
+    def _add_sums(self, block: Block) -> None:
+        """Add the sums of a block, except ``repeats`` and ``copies``."""
         question = self.question
         question.check_rewards(block)
         columns = block.columns
         reward = columns[question.reward]
         propensity = columns[question.propensity]
         clusters = block.clusters
-        sums = Gathered(question, self.shift)
         scored: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
         estimators = [_resolved(estimator) for estimator in question.estimators]
         for name in question.policies:
             missing = question.missing_mass(block, name)
             rows = Rows.of(reward, propensity, columns[name], clusters=clusters, shift=self.shift, missing=missing)
             policy = PolicySums.of_rows(rows, question.facts)
-            sums.policies[name] = policy
+            _add(self.policies, name, policy)
             for estimator in estimators:
                 info = check_name(estimator)
                 clipped = replace(rows, clip=question.clip) if info.clips else rows
                 scores = info.scores(clipped)
                 score_sums = ScoreSums.of(scores, clipped, policy)
-                sums.scores[name, estimator] = score_sums
+                _add(self.scores, (name, estimator), score_sums)
                 scored[name, estimator] = clipped, scores, score_sums
         for name in question.compared:
             for estimator in estimators:
                 of_baseline = scored[str(question.baseline), estimator]
-                sums.pairs[name, estimator] = PairSums.of(scored[name, estimator], of_baseline)
+                _add(self.pairs, (name, estimator), PairSums.of(scored[name, estimator], of_baseline))
         if block.action is not None:
-            sums.items = ItemSums.of(block.action, propensity, clusters)
-        return sums
+            items = ItemSums.of(block.action, propensity, clusters)
+            self.items = items if self.items is None else self.items + items
 
-    def _merge(self, other: Gathered) -> None:
-        """Add the sums of further rows in place, except ``repeats`` and ``copies``, which callers add."""
-        for name in ("policies", "scores", "pairs"):
-            sums = getattr(self, name)
-            for key, further in getattr(other, name).items():
-                sums[key] = sums[key] + further if key in sums else further
-        if self.items is None or other.items is None:
-            self.items = self.items or other.items
-        else:
-            self.items = self.items + other.items
+
+def _add(sums: dict[Any, Any], key: Any, further: Any) -> None:
+    """Add further sums to those of a key, in place."""
+    sums[key] = sums[key] + further if key in sums else further
 
 
 def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
@@ -237,7 +229,7 @@ def gather_blocks(log: BanditLog, question: BlockQuestion) -> Gathered:
             if in_order:
                 blocks = cut_blocks(read())
             else:
-                blocks = sorted_blocks(read(), SORTED_ROWS, log.user_ranks)
+                blocks = sorted_blocks(read(), SORTED_ROWS, log.users.ranks)
             for block in blocks:
                 lowest = min(lowest, float(block.columns[question.reward].min()))
                 if question.facts.counted_from(lowest) >= shift:

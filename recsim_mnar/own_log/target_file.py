@@ -155,7 +155,9 @@ class TargetFile:
             place = log.row_numbers - 1
             absent = np.zeros(len(log), np.bool_)
         else:
-            place, absent = _matched(log.key, keys)
+            code = log.key.codes_in(keys)
+            place = np.maximum(code, 0)
+            absent = code < 0
             lines += self._unused(log.key, keys)
         if log.key is not None and absent.all():
             raise UserError(
@@ -315,12 +317,6 @@ class TargetFile:
         texts[np.flatnonzero(is_wrong)[:3]] = written
         rows.note("sum", "", is_wrong, "the probabilities do not sum to 1", values=texts)
         return np.nan_to_num(table, nan=0.0)
-
-
-def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return, for each key (n,) of the log, its code in the file (0 if the file lacks it), and True if it lacks it."""
-    code = log.codes_in(file)  # -1 for a key that the file lacks
-    return np.maximum(code, 0), code < 0
 
 
 def _row_of(keys: Ids) -> NDArray[np.int64]:

@@ -157,7 +157,7 @@ def test_a_column_that_is_not_of_the_item_shown(frame, save_messily, fault, item
         frame["new_model_prob"] = rng.permutation(frame.shown_prob.to_numpy())
     if items:
         frame["item_sku"] = [f"SKU-{number}" for number in shown]
-        suspect = "look at new_model_prob, whose probabilities are not"
+        suspect = "whether new_model_prob is of the item shown"
     else:
         del frame["item_sku"]
         suspect = "either the logged probabilities or the new policy's column are not of the item shown"
