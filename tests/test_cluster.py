@@ -265,17 +265,12 @@ class TestInProcessesOfTheirOwn:
         here, there = bytes_of(place / "here"), bytes_of(place / "there")
         assert {name for name in {*here, *there} if here.get(name) != there.get(name)} <= {"timings.json"}
 
-    def test_a_log_a_replay_and_its_estimates(self, workers, tmp_path):
+    def test_a_log_and_a_replay(self, workers, tmp_path):
         self.same(tmp_path, workers, *self.SIMULATE, "--policy", "item-knn+epsilon=0.1")
         succeed(*self.SIMULATE, "--policy", "random", "--seed", 4, "--out", tmp_path / "others")
         (tmp_path / "r").mkdir()
         replay = ("replay", tmp_path / "here", "--policy", "svd", "--train", tmp_path / "others", "--quiet")
         self.same(tmp_path / "r", workers, *replay)
-        files = []
-        for who in ((), ("--scheduler", workers)):
-            files.append(tmp_path / f"{len(who)}.json")
-            succeed("estimate", tmp_path / "r" / "here", "--target", "svd", "--json", files[-1], *who)
-        assert files[0].read_bytes() == files[1].read_bytes()
 
     def test_an_agent_of_ones_own_and_an_edit_of_it(self, workers, mine):
         words = (*self.SIMULATE, "--policy", "mine:Agent")

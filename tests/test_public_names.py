@@ -27,7 +27,7 @@ TOP = {
 VERBS, NOUNS = TOP["verbs"].split(), TOP["nouns"].split()
 PACKAGES = {
     "agents": "",
-    "datasets": """Interactions OpenBanditLog RatingStudy load_coat load_ml100k load_open_bandit load_yahoo_r3
+    "datasets": """Interactions RatingStudy load_coat load_ml100k load_yahoo_r3
         read_interactions read_ratings""",
     "envs": """CampaignsEnv PurchasesEnv PurchasesVectorEnv RankingEnv RankingVectorEnv RecordLog
         RecordVectorLog WorldEnv WorldVectorEnv campaigns_env purchases_env purchases_vector_env

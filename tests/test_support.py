@@ -9,6 +9,8 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from recsim_mnar.answers.records import fitted_findings
 from recsim_mnar.log.table import Log
+from recsim_mnar.own_log import replaying
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
@@ -185,42 +187,22 @@ def test_a_log_that_says_nothing_of_fitting_has_no_finding():
     assert fitted_findings({}, ["svd"]) == []
 
 
-@pytest.fixture
-def halves(tmp_path):
-    """A log, and its two halves, replayed with agents that were fitted on the other half."""
-    log = simulated(tmp_path / "a", "--users", 60)
-    out = tmp_path / "halves.parquet"
-    assert status_of("replay", log, "--policy", "item-knn", "--split-users", "--out", out) == 0
-    files = [tmp_path / f"halves-half-{number}.parquet" for number in (1, 2)]
-    return Log.read(log), files
-
-
-def test_users_are_split_and_each_half_judges_what_the_other_fitted(halves):
-    whole, files = halves
-    first, second = (Log.read(file) for file in files)
-    assert_array_equal(np.sort(np.concatenate([first.users(), second.users()])), whole.users())
-    assert min(len(first.users()), len(second.users())) > 15
-    for judged, other in ((first, second), (second, first)):
-        by_other, by_itself, by_all = (
-            replay(judged, fitted_on(whole, users)) for users in (other.users(), judged.users(), whole.users())
-        )
-        assert_array_equal(judged["item-knn"], by_other)
-        assert not np.array_equal(by_other, by_itself, equal_nan=True)
-        assert not np.array_equal(by_other, by_all, equal_nan=True)
-    assert [half.provenance["fitted_on"]["half"] for half in (first, second)] == [1, 2]
-    assert "trained_on_log" not in findings(files[0], "item-knn")
+def test_users_are_split_and_some_judge_what_was_fitted_on_the_others(tmp_path):
+    whole = simulated(tmp_path / "a", "--users", 60)
+    with replaying.replayed(whole, ["item-knn"], Reading(), 0.5, 0) as (file, _):
+        judged = Log.read(file)
+        assert "trained_on_log" not in findings(file, "item-knn")
+    whole = Log.read(whole)
+    others = np.setdiff1d(whole.users(), judged.users())
+    assert min(len(others), len(judged.users())) > 15
+    by_others, by_themselves, by_all = (
+        replay(judged, fitted_on(whole, users)) for users in (others, judged.users(), whole.users())
+    )
+    assert_array_equal(judged["item-knn"], by_others)
+    assert not np.array_equal(by_others, by_themselves, equal_nan=True)
+    assert not np.array_equal(by_others, by_all, equal_nan=True)
 
 
 def fitted_on(log, users):
     train = log.select(np.isin(log["user"], users))
     return registry.learner("item-knn").fit(train, n_items=20, seed=derive_seed(0, "fit"))
-
-
-@pytest.mark.parametrize(
-    ("more", "words"),
-    [(["--train", "log", "--out", "x.parquet"], "leave --train away"), (["--out", "folder/"], "two files")],
-)
-def test_wrong_splits_are_refused(capsys, tmp_path, monkeypatch, more, words):
-    monkeypatch.chdir(tmp_path)
-    simulated(tmp_path, "--users", 5)
-    assert words in run(capsys, "replay", "log", "--policy", "random", "--split-users", *more)[2]

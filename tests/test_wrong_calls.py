@@ -163,7 +163,7 @@ CALLS = [
     (on("g.csv", "--json", "empty"), "is a folder: name a file"),
     (("compare", "--interactions", "nothing.csv"), "name it with --user-column"),
     (("compare", "--interactions", "one_user.csv"), "are of one user"),
-    ((*RATED, "ratings_file=short.csv"), "row 1 has 2 columns where commas or tabs are the separators"),
+    ((*RATED, "ratings_file=short.csv"), "not a table of user, item, rating"),
     ((*USERS, "--out", "x" * 5000), "the path is too long"),
     ((*USERS, "--out", "new/" + "z" * 300), "a name has at most"),
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
@@ -175,7 +175,7 @@ CALLS = [
     (on(os.fsdecode(b"caf\xe9.parquet")), "the path is not UTF-8"),
     # One column for two things.
     (on("g.csv", "--reward-column", "t"), "'t' is named as a policy's probability and as reward"),
-    (on("g.csv", "--q-logged", "reward"), "'reward' is named as reward and as q_logged"),
+    (on("g.csv", "--estimators", "dr"), "'dr' needs a reward model: add --fit-reward-model"),
     (("estimate", "g.csv", "--target", "reward"), "'reward' is taken as the target: name another one"),
     # What can be known before anything is read.
     (("calibrate", "sim", "--items", "1", "--out", "w.toml"), "--items must be a whole number of at least 2, got 1"),

@@ -40,7 +40,7 @@ LOGS: Commands = {
 }
 QUICK_LOGS = ("sessions", "sessions, arrow", "ratings")
 REPLAYS: Commands = {
-    "replayed.parquet": ["sessions/log", "--policy", "random,item-knn+epsilon=0.1", "--split-users"],
+    "replayed.parquet": ["sessions/log", "--policy", "random,item-knn+epsilon=0.1", "--train", "sessions, arrow/log"],
     "replayed.csv": ["sessions/log", "--policy", "popularity+epsilon=0.3", "--train", "sessions, arrow/log"],
     "replayed.arrow": ["sessions, arrow/log", "--policy", "random", "--items", "12"],
 }
@@ -99,7 +99,7 @@ def estimates() -> Commands:
     table = own_table()
     _written(table)
     few = "--target new --estimators ips,snips"
-    model = "--q-logged q_logged --q-target q_new --estimators dm,dr,clipped_dr,sndr,switch_dr,dros,sg_dr --clip 3"
+    model = "--fit-reward-model --estimators dm,dr,clipped_dr,sndr,switch_dr,dros,sg_dr --clip 3"
     return {
         name: _words(text)
         for name, text in {
@@ -119,16 +119,16 @@ def estimates() -> Commands:
             "largest rewards by row": f"own.csv {few} --reward-column gain --reward-min 0 --reward-limit-column most",
             "today": f"own.csv {few} --baseline today",
             "a baseline": "own.csv --target new,mixed --baseline old",
-            "clusters": f"own.csv {few} --cluster segment",
+            "clusters": f"own.csv {few} --user-column segment",
             "every estimator of weights": "own.csv --target new --clip 2 --estimators ips,clipped_ips,snips,"
-            "sg_ips,beta_ips,ix_ips,replay --all-estimators",
-            "a reward model": f"own.csv --target new {model}",
+            "sg_ips,beta_ips,ix_ips,replay",
+            "a reward model": f"own.csv --target law --target-file laws.csv --on segment {model}",
             "bounds": f"own.csv {few} --weight-max 8 --propensity-min 0.05 --full-support",
             "level": f"own.csv {few} --level 0.8",
             "refuters": f"own.csv {few} --refute",
             "refuters and context": f"own.parquet {few} --refute --context-columns segment",
             "loggers": f"own.csv {few} --logger-column logger",
-            "missing mass": f"own.csv {few} --unsupported lost",
+            "missing mass": f"lost.csv {few}",
             "missing values": f"missing.csv {few} --drop-missing",
             "repeated rows": f"repeated.csv {few} --deduplicate",
             "no propensities": f"unknown.csv {few}",
@@ -138,7 +138,7 @@ def estimates() -> Commands:
             "target file and reward model": "own.csv --target law --target-file laws.csv --on segment "
             "--fit-reward-model --estimators dm,dr --context-columns time",
             "a log of ours": "ours --target random,popularity --estimators ips,clipped_ips,snips --clip 5",
-            "a log of ours, by two": "ours --target random --baseline today --workers 2",
+            "a log of ours, by two": "ours --target random --baseline today",
         }.items()
     }
 
@@ -147,6 +147,7 @@ def _written(table: pd.DataFrame) -> None:
     table = table.assign(row=np.arange(ROWS))
     table.to_csv("own.csv", index=False)
     table.to_csv("own.tsv", sep="\t", index=False)
+    table.rename(columns={"lost": "new_unsupported"}).to_csv("lost.csv", index=False)
     table.to_csv("european.csv", sep=";", decimal=",", index=False)
     arrow = pa.Table.from_pandas(table, preserve_index=False)
     pq.write_table(arrow, "own.parquet")
@@ -247,7 +248,7 @@ def jsons(*, quick: bool) -> Commands:
     }
     longer = {
         "replay": "replay run/log --policy random --out replayed.parquet",
-        "plan ab": "plan ab own.csv --lift 30% --target new",
+        "plan ab": "plan ab own.csv --lift 30%",
         "compare": "compare --preset quick --set n_items=20 --set n_flips=4 --agents random,popularity,user-popularity "
         "--option train_users=40 --option test_users=60 --option arm_users=60 --option truth_users=80 "
         "--out json/compare",

@@ -1,6 +1,6 @@
-"""Format estimates: amounts, intervals, and the first sentence of an answer.
+"""Write the first sentence of an answer.
 
-That sentence names the best policy, its difference from today's policy, how certain that is, and the next step.
+It names the best policy, its difference from today's policy, how certain that is, and the next step.
 """
 
 from __future__ import annotations
@@ -12,233 +12,29 @@ from functools import cached_property
 from typing import Any
 
 from recsim_mnar.answers.weights import propensity_tolerance
-from recsim_mnar.estimators.checks import OFF_BY
+from recsim_mnar.answers.words import (
+    PROVED_GAPS,
+    SAME,
+    TODAY,
+    Amounts,
+    Record,
+    baseline_of,
+    cells,
+    identified,
+    is_of_slates,
+    kind_of_log,
+    label,
+    lacks,
+    per_cent,
+    subject,
+    target_of,
+)
 from recsim_mnar.estimators.value import LEADING
 from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS
 
-Record = dict[str, Any]
-
-TODAY, RANDOM = "today's policy", "the random traffic"
-"""Names of the policy that logged the rows: a system, or uniformly random choice."""
 _NO_SYSTEM = "The random traffic is not the system in production, which may earn more."
-_PROVED_GAPS = ("support_missing", "support_denied")
-"""Codes of findings that prove a lack of support."""
-GAPS = (*_PROVED_GAPS, "support_gap", "no_support")
-"""Codes of findings about actions of the target that the log never shows."""
-
-
-@dataclass(frozen=True)
-class Amounts:
-    """Format of amounts of reward.
-
-    Attributes:
-        shares: whether rewards are 0 or 1, so that values are written in per cent of the decisions; otherwise they are
-            written in the unit of the rewards.
-    """
-
-    shares: bool = False
-
-    @staticmethod
-    def of(records: Sequence[Record]) -> Amounts:
-        """Choose the format from the diagnostics of the first record that describes the rewards."""
-        for record in records:
-            facts = record["diagnostics"]
-            if {"clicks", "mean_reward", "n", "reward_min", "reward_max"} <= facts.keys():
-                # Rewards in [0, 1] are all 0 or 1 if their sum is the number of rewards that are not 0.
-                difference = abs(facts["mean_reward"] * facts["n"] - facts["clicks"])
-                in_0_to_1 = (facts["reward_min"], facts["reward_max"]) == (0.0, 1.0)
-                # 1e-6 allows for rounding errors of the mean.
-                return Amounts(shares=in_0_to_1 and difference <= 1e-6 * facts["n"])
-        return Amounts()
-
-    def one(self, value: float) -> str:
-        """Format a value: ``1.88 %``, or ``2.431`` in the rewards' unit."""
-        return self._number(value) + " %" * self.shares  # text times False is empty
-
-    def size(self, value: float) -> str:
-        """Format a difference without a plus: ``0.35 points`` (of per cent), or ``0.35``."""
-        return self._number(value) + " points" * self.shares
-
-    def change(self, value: float) -> str:
-        """Format a difference with its sign: ``+0.35 points`` (of per cent), or ``+0.35``."""
-        if value > 0.0:
-            return f"+{self.size(value)}"
-        return self.size(value)
-
-    def span(self, low: float, high: float, unit: str = " %") -> str:
-        """Format an interval: ``1.81 to 1.95 %``; ``at least 1.81 %`` without an upper end.
-
-        The unit is written only for rewards of 0 and 1.
-        """
-        unit *= self.shares
-        if math.isfinite(high):
-            return f"{self._number(low)} to {self._number(high)}{unit}"
-        if math.isfinite(low):
-            return f"at least {self._number(low)}{unit}"
-        return "no limits"
-
-    def _number(self, value: float) -> str:
-        if self.shares:
-            return per_cent(value)
-        return f"{value:.4g}"
-
-
-def per_cent(share: float) -> str:
-    """Format a share in per cent with three significant digits and without a unit: ``1.80`` for 0.018."""
-    if abs(share) < 5e-8:  # rounding errors, which would be written with an exponent
-        share = 0.0
-    return f"{100.0 * share:#.3g}".rstrip(".")
-
-
-def label(record: Record) -> str:
-    """Return the name of a record's policy or difference for readers."""
-    if "baseline" in record:
-        return f"{target_of(record)} - {baseline_of(record)}"
-    if record.get("today"):
-        return logged_by(record.get("baseline_kind"))
-    return str(record["policy"])
-
-
-def target_of(record: Record) -> str:
-    """Return the name of the policy that a record estimates."""
-    return str(record["target"])
-
-
-def subject(record: Record) -> tuple[str, str | None]:
-    """Return the name of a record's policy, and of the policy that it is compared with, or None for a value."""
-    return target_of(record), record.get("baseline")
-
-
-def baseline_of(record: Record) -> str:
-    """Return the name, for readers, of the policy that is subtracted in a difference."""
-    if record["today"]:
-        return logged_by(record.get("baseline_kind"))
-    return str(record["baseline"])
-
-
-def kind_of_log(facts: Mapping[str, Any]) -> str:
-    """Return the kind of policy that logged the rows: "random" if all propensities are equal and below 1, else "today".
-
-    Args:
-        facts: diagnostics of an estimate.
-    """
-    if facts.get("least_propensity_rows") == facts["n"] and facts["propensity_min"] < 1.0:
-        return "random"
-    return "today"
-
-
-def logged_by(kind: str | None) -> str:
-    """Return the name, for readers, of the policy that logged the rows, from a record's ``baseline_kind``."""
-    if kind == "random":
-        return RANDOM
-    return TODAY
-
-
-def covered_share(record: Record) -> float:
-    """Return the share of a policy's probability that is on actions that the log can show; 1 if no gap is known."""
-    facts = record["diagnostics"]
-    if "identified_share" in facts:
-        return float(facts["identified_share"])
-    gaps = [finding for finding in record["findings"] if finding["code"] in GAPS]
-    if not gaps:
-        return 1.0
-    if any(gap["code"] == "no_support" for gap in gaps):
-        return 0.0
-    return 1.0 - float(gaps[0]["number"])
-
-
-def lacks(record: Record) -> bool:
-    """Return whether the log covers too little of a policy to estimate its value."""
-    return covered_share(record) < 1.0 - OFF_BY
-
-
-def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
-    """Return the text of a record's value and that of its interval, for a table.
-
-    If a bias is proved and the value is outside the interval, the nearer end replaces the value: "at least ...".
-    """
-    value, low, high = (record[key] for key in ("value", "low", "high"))
-    is_difference = "baseline" in record
-    if lacks(record):
-        # The interval spans all possible rewards: `identified` describes it in a sentence.
-        coverage = f"covers {100.0 * covered_share(record):.2g} %"
-        if is_difference:
-            coverage = "not covered"
-        return coverage, "-"
-    if is_difference:
-        write = amounts.change
-        interval = amounts.span(low, high, " points")
-    else:
-        write = amounts.one
-        interval = amounts.span(low, high, " %")
-    proved = any(finding["code"] == "bias_proved" for finding in record["findings"])
-    if proved and value <= low:
-        return f"at least {write(low)}", interval
-    if proved and value >= high:
-        return f"at most {write(high)}", interval
-    return write(value), interval
-
-
-def verdict_in_words(record: Record) -> str:
-    """Return the verdict for a table; that of a trusted difference whose interval includes 0 is "sound, undecided"."""
-    level = str(record["verdict_level"])
-    may_be_0 = "baseline" in record and SAME not in record["method"] and record["low"] <= 0.0 <= record["high"]
-    if may_be_0 and level == "trust":
-        return "sound, undecided"
-    return LEVEL_WORDS[level]
-
-
-def relative_change(record: Record) -> str:
-    """Format a difference in per cent of the baseline's value; return "" if that value is not positive, or unknown."""
-    base = record["diagnostics"].get("value_baseline", 0.0)
-    if "baseline" not in record or not base > 0.0 or lacks(record):
-        return ""
-    percent = float(f"{100.0 * record['value'] / base:.2g}")  # two digits, and then written without an exponent
-    return f"{percent:+,.9g} %"
-
-
-def identified(record: Record, amounts: Amounts) -> str:
-    """Describe a policy that the log covers only in part: the value of that part, and the range of the whole value."""
-    facts = record["diagnostics"]
-    share = covered_share(record)
-    name = label(record)
-    if share <= 0.0:
-        return f"The log covers nothing of what {name} shows, so it says nothing of it."
-    words = f"The log covers {100.0 * share:.2g} % of what {name} shows"
-    value = facts.get("value_identified")
-    if value is not None:
-        limits = amounts.span(facts["identified_low"], facts["identified_high"])
-        words += f"; there it earns {amounts.one(value)} ({100 * record['level']:g} % interval {limits})"
-    least = facts.get("reward_min", math.nan)
-    most = facts.get("reward_max", math.inf)
-    if not (math.isfinite(least) and math.isfinite(most)):
-        return f"{words}. What the rest earns no log of this kind says."
-    bound = amounts.span(record["low"], record["high"])
-    return (
-        f"{words}. Beyond that it is unknown: with rewards between {least:g} and {most:g} the whole may earn {bound}."
-    )
-
-
-def partly_covered(records: Sequence[Record], text_before: str = "") -> list[str]:
-    """Describe each policy of which the log covers too little, by :func:`identified`.
-
-    Args:
-        records: records of all policies.
-        text_before: text that precedes the lines; descriptions that it contains are left out.
-    """
-    amounts = Amounts.of(records)
-    lines = []
-    for record in records:
-        if record["leads"] and "baseline" not in record and lacks(record):
-            line = identified(record, amounts)
-            if line not in text_before:
-                lines.append(line)
-    return lines
-
-
 ByRows = Callable[..., float]
 """Function (policy name, *, today, half_width, worse) that computes :func:`weight_tolerance` from the rows of a log."""
-
 TOLERANCE = "propensity_tolerance"
 """Key, in diagnostics, of the factor by which all propensities may be wrong before a difference may be 0."""
 
@@ -291,21 +87,15 @@ def unless(record: Mapping[str, Any]) -> str:
     return f" It holds as long as no propensity is more than {percent:,.6g} % too large or too small."
 
 
-# --------------------------------------------------------------------------------------------------- the first sentence
-
 RESTS = (
     "Holds if propensities are those that the system used, it can show what the new policy shows, users are "
     "independent, what was shown does not change later visits, next month is like this one, and the new policy was not "
     "built from these records."
 )
 """Sentence with the assumptions of every answer that no log can test."""
-SAME = "the same policy"
-"""Part of the method, in words, of a difference between two policies that are equal on every row."""
 EXPLORE = "log with exploration where the target acts"
 """Advice if the log lacks actions of the target."""
 _AGAINST_A_SYSTEM = "compare it with the system in production: in an A/B test, or by a column of it (--baseline COLUMN)"
-
-
 _DOUBTS_ABOUT_USERS = {
     "assumption_contradicted": "the log contradicts what it assumes of users",
     "assumption_untested": "the log cannot test what it assumes of users",
@@ -426,7 +216,7 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
         if finding["code"] == "target_knows":
             text = f"Do not judge {target_of(first)} by this log: {finding['message']}."
             return writer.sentence("do_not_use", text, finding["action"], sure="do_not_use")
-        if finding["code"] in _PROVED_GAPS:
+        if finding["code"] in PROVED_GAPS:
             actions.append(finding["action"])
     text = identified(uncovered, Amounts.of(records))
     action = actions[0] if actions else EXPLORE
@@ -437,11 +227,6 @@ def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
     """List the records of values, of a record's policy and its baseline, of which the log covers too little."""
     names = subject(record)
     return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
-
-
-def is_of_slates(record: Record) -> bool:
-    """Return whether a record's estimator is for slates, with an assumption about users."""
-    return "assumption" in record["diagnostics"]
 
 
 def within_limits(record: Record) -> Record:

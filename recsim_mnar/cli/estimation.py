@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,13 +27,14 @@ from recsim_mnar.cli.options import (
     own_log_options,
     reading_of,
 )
-from recsim_mnar.cli.output import Crew, JsonOutput, RunRecord, json_option, progress, warn, worker_options
+from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recsim_mnar.answers.sentence import Record, Sentence
+    from recsim_mnar.answers.sentence import Sentence
+    from recsim_mnar.answers.words import Record
     from recsim_mnar.own_log.ab_plan import ABPlan
     from recsim_mnar.own_log.gate import FileAnswer
 
@@ -53,9 +53,9 @@ GROUPS = {
     "What is known": "propensity-min full-support reward-min reward-max",
     "Which column is which": (
         "reward-column propensity-column action-column user-column time-column logger-column weight-column "
-        "context-columns cluster drop-missing drop-invalid"
+        "context-columns drop-missing drop-invalid"
     ),
-    "Output": "workers json out quiet help",
+    "Output": "json out quiet help",
 }
 
 
@@ -87,7 +87,6 @@ GROUPS = {
     "Names, with commas.  [default: ips,snips; clipped_ips with --clip; dr with --fit-reward-model]",
 )
 @option("--clip", "Largest weight of the clipped estimators, or none.  [default: no clip]")
-@option("--cluster", "Column that groups dependent rows; the user column if there is one.")
 @option("--level", "Coverage of the intervals.", NUMBER, 0.95)
 @option(
     "--precision",
@@ -108,10 +107,7 @@ GROUPS = {
 )
 @option("--context-columns", "Columns of the context that the logging policy used.")
 @option("--fit-reward-model", "Fit a reward model for dr, cross-fitted by users.", bool)
-@option("--q-logged", "Column: a reward model's value of the logged action (dr and kin).", hidden=True)
-@option("--q-target", "Column: its mean under the target policy (dm, dr and kin).", hidden=True)
 @option("--full-support", "States that the logging policy can take all that the targets can, however rarely.", bool)
-@option("--unsupported", "Columns of the targets' mass where the logging probability is 0 (as replay's).", hidden=True)
 @option("--reward-min", "Least reward possible.", NUMBER)
 @option("--reward-max", "Largest reward possible.", NUMBER)
 @option(
@@ -146,8 +142,6 @@ GROUPS = {
     "from --baseline is not trusted, or its interval is not above 0 (docs/gate.md).",
     click.Choice(["trust", "caution", "better"]),
 )
-@option("--all-estimators", "Show the estimates of all estimators, not of the leading one alone.", bool, hidden=True)
-@worker_options
 @json_option("the estimates")
 @option("--out", "A new folder for report.html and results.json.", NEW_PATH)
 @option(
@@ -159,9 +153,7 @@ GROUPS = {
 def estimate(
     log: Path,
     require: str | None,
-    all_estimators: bool,
     json_output: JsonOutput,
-    crew: Crew,
     out: Path | None,
     overwrite: bool,
     **options: Any,
@@ -185,7 +177,7 @@ def estimate(
         source = file / "log" if (file / "log").is_dir() else file
         name = log if file == log else STANDARD_INPUT
         with _report_folder(out, log, overwrite=overwrite):
-            answer = _answer_file(source, name, options, crew, require, keep_rows=out is not None)
+            answer = _answer_file(source, name, options, require, keep_rows=out is not None)
             if out is not None:
                 _write_page(out, source if file == log else name, source, options, answer)
         plan_command = _ab_command(log, options, answer)
@@ -194,7 +186,7 @@ def estimate(
     # Whoever reads the printed answer may close the pipe at any moment: all files are written before.
     if not json_output.printed:
         json_output.write(content)
-    _print_answer(answer, plan_command, lead, json_output, every=all_estimators or options["estimators"] is not None)
+    _print_answer(answer, plan_command, lead, json_output, every=options["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if answer.met and require != "better" and any("baseline" in record for record in answer.records):
@@ -209,7 +201,7 @@ def estimate(
 
 
 def _answer_file(
-    source: Path, name: Path | str, options: Mapping[str, Any], crew: Crew, require: str | None, *, keep_rows: bool
+    source: Path, name: Path | str, options: Mapping[str, Any], require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
     """Estimate from a log, and use its name for people in errors and notes.
 
@@ -217,13 +209,11 @@ def _answer_file(
         source: path of the file to read.
         name: name of the log for people: its path as typed, or "standard input".
         options: options of the command.
-        crew: workers of the command.
         require: the requirement; None without one.
         keep_rows: True for an answer with all rows, as a report needs.
     """
     try:
-        with _gathering(crew) as gather:
-            answer = _estimate_log(source, options, gather, require, keep_rows=keep_rows)
+        answer = _estimate_log(source, options, require, keep_rows=keep_rows)
     except UserError as error:
         if not str(error).startswith("column "):
             raise
@@ -275,14 +265,11 @@ def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str
     if found.of_slates or options["agents"] or not has_users or not lifts or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(lifts)]
-    if options["target_file"] is None:
-        words += ["--target", sentence.policy, "--baseline", options["baseline"] or sentence.baseline]
     columns = columns_of(options)
-    columns["user"] = columns["user"] or options["cluster"]
     for role in ("reward", "propensity", "action", "user", "time", "weight"):
         if columns[role] is not None:
             words += [f"--{role}-column", str(columns[role])]
-    for name in ("drop_missing", "deduplicate", "separate_events", "fold_case"):
+    for name in ("drop_missing", "deduplicate", "separate_events"):
         if options[name]:
             words.append(f"--{name.replace('_', '-')}")
     if options["drop_invalid"] is not None:
@@ -312,8 +299,7 @@ def _plan_tests(source: Path, options: Mapping[str, Any], sentence: Sentence) ->
     if not lifts:
         return []
     try:
-        reading = reading_of({**options, "user_column": options["user_column"] or options["cluster"]})
-        pilot = Pilot.of(source, propensity=False, columns=reading)
+        pilot = Pilot.of(source, reading_of(options))
         return [plan_ab(pilot, lift) for lift in lifts]
     except UserError:
         return []
@@ -328,8 +314,7 @@ def records_table(records: Sequence[Record]) -> Table:
     from rich.markup import escape
     from rich.table import Table
 
-    from recsim_mnar.answers.records import segment_label, segment_title
-    from recsim_mnar.answers.sentence import Amounts, cells, label, relative_change, verdict_in_words
+    from recsim_mnar.answers import words
     from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.tables.values import in_rows
 
@@ -339,16 +324,16 @@ def records_table(records: Sequence[Record]) -> Table:
     title = in_rows(first["n"])
     if len(estimators) == 1 and estimators != ["ips"]:
         title += f", estimated by {estimators[0]}"
-    amounts = Amounts.of(records)
-    texts_of_records = [cells(record, amounts) for record in records]
+    amounts = words.Amounts.of(records)
+    texts_of_records = [words.cells(record, amounts) for record in records]
     values = [value for value, _ in texts_of_records]
     intervals = [interval for _, interval in texts_of_records]
-    names: dict[str, Sequence[str]] = {"policy": [label(record) for record in records]}
+    names: dict[str, Sequence[str]] = {"policy": [words.label(record) for record in records]}
     numbers: dict[str, Sequence[str]] = {"value": values}
     if by:
-        title = segment_title(records)
-        names = {by: [segment_label(record) for record in records], **names}
-        changes = [relative_change(record) for record in records]
+        title = words.segment_title(records)
+        names = {by: [words.segment_label(record) for record in records], **names}
+        changes = [words.relative_change(record) for record in records]
         if any(changes):
             numbers["change"] = changes
     numbers[f"{first['level'] * 100:.4g} % interval"] = intervals
@@ -366,7 +351,7 @@ def records_table(records: Sequence[Record]) -> Table:
     for row, record in enumerate(records):
         texts = [escape(printable(column[row])) for column in names.values()]
         texts += [column[row] for column in numbers.values()]
-        table.add_row(*texts, verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
+        table.add_row(*texts, words.verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
     without_difference = [name for name in estimators if name not in known_to_differ()]
     has_baseline = any("baseline" in record for record in records)
     if without_difference and has_baseline and "assumption" not in first["diagnostics"]:
@@ -450,8 +435,7 @@ def _print_records(
         json_output: destination of the JSON, which may forbid to print.
         all_records: records of all estimators; for slates the table shows these.
     """
-    from recsim_mnar.answers.records import advised_once, reasons
-    from recsim_mnar.answers.sentence import is_of_slates, partly_covered
+    from recsim_mnar.answers.words import is_of_slates, partly_covered, reasons
     from recsim_mnar.estimators.rankings import about_users
 
     of_slates = is_of_slates(all_records[0])
@@ -463,14 +447,14 @@ def _print_records(
             {**record, "findings": [finding for finding in record["findings"] if not about_users(finding["code"])]}
             for record in records
         ]
-    for reason in advised_once(reasons(records)):
+    for reason in reasons(records):
         if reason.message not in sentence:
             json_output.sentence(reason.line)
 
 
 def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
     """Print the table of segments, with values and differences, a summary, and each finding once."""
-    from recsim_mnar.answers.records import segment_lines, segment_reasons
+    from recsim_mnar.answers.words import segment_lines, segment_reasons
 
     if records:
         json_output.show(records_table(records))
@@ -478,36 +462,18 @@ def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
             json_output.sentence(line)
 
 
-@contextlib.contextmanager
-def _gathering(crew: Crew) -> Iterator[Any]:
-    """Yield a function that reads the parts of a log with the command's workers; None if none are requested."""
-    if crew.workers is None and crew.scheduler is None:
-        yield None
-        return
-    from recsim_mnar.own_log.blocks import gather_parts
-    from recsim_mnar.simulation.executor import run_in_order
-
-    with progress(), crew.executor(RunRecord("estimate")) as pool:
-        yield None if pool is None else functools.partial(gather_parts, executor=pool, run_in_order=run_in_order)
-
-
 _FACTS_ABOUT_LOG = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
 """Options that state facts about the log."""
-_QUESTION_OPTIONS = (
-    "target_file on fit_reward_model baseline level q_logged q_target by refute position_weights assumption"
-)
+_QUESTION_OPTIONS = "target_file on fit_reward_model baseline level by refute position_weights assumption"
 """Options that a ``Question`` has under the same names."""
 
 
-def _estimate_log(
-    log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
-) -> FileAnswer:
+def _estimate_log(log: Path, options: Mapping[str, Any], require: str | None, *, keep_rows: bool) -> FileAnswer:
     """Estimate from a log according to the options.
 
     Args:
         log: path of the file to read.
         options: options of the command.
-        gather: function that reads parts in parallel; None to read them one after another.
         require: the requirement; None without one.
         keep_rows: True for an answer with all rows.
     """
@@ -515,16 +481,13 @@ def _estimate_log(
     from recsim_mnar.own_log.gate import answer_question
 
     if options["agents"] is not None:
-        return _estimate_agents(log, options, gather, require, keep_rows=keep_rows)
+        return _estimate_agents(log, options, require, keep_rows=keep_rows)
     if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
-    names = {name: options[name] for name in ("target", "unsupported")}
-    named = {name: [] if text is None else names_of(text, f"--{name}") for name, text in names.items()}
     question = Question(
-        named["target"],
+        [] if options["target"] is None else names_of(options["target"], "--target"),
         estimators=_parse_estimators(options["estimators"], options["clip"], options["fit_reward_model"]),
         clip=_parse_clip(options["clip"]),
-        unsupported=named["unsupported"],
         reward_limit=options["reward_limit_column"],
         keep_rows=keep_rows,
         # A flag that is absent (False) states nothing.
@@ -533,27 +496,24 @@ def _estimate_log(
         },
         **{name: options[name] for name in _QUESTION_OPTIONS.split()},
     )
-    more_arguments = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
+    more_arguments = {name: options[name] for name in ("metrics", "min_rows")}
     reading = reading_of(options, options["context_columns"])
-    return answer_question(log, question, reading, require=require, gather=gather, **more_arguments)
+    return answer_question(log, question, reading, require=require, **more_arguments)
 
 
 _REFUSED_WITH_AGENTS = (
-    "target target_file on metrics unsupported q_logged q_target reward_limit_column context_columns cluster "
+    "target target_file on metrics reward_limit_column context_columns "
     "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
 """Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""
 
 
-def _estimate_agents(
-    log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
-) -> FileAnswer:
+def _estimate_agents(log: Path, options: Mapping[str, Any], require: str | None, *, keep_rows: bool) -> FileAnswer:
     """Fit agents on some users of a log, and estimate their values from the other users.
 
     Args:
         log: path of the log.
         options: options of the command.
-        gather: function that reads parts in parallel; None to read them one after another.
         require: the requirement; None without one.
         keep_rows: True for an answer with all rows.
     """
@@ -574,7 +534,7 @@ def _estimate_agents(
     replayed_options |= {name: None for name in options if name.endswith("_column")}
     replayed_options |= dict.fromkeys(("agents", "train_share", "seed"))
     with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
-        answer = _estimate_log(file, {**options, **replayed_options}, gather, require, keep_rows=keep_rows)
+        answer = _estimate_log(file, {**options, **replayed_options}, require, keep_rows=keep_rows)
         return of_log(answer, file, log, lines)
 
 

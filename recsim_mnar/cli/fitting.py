@@ -223,8 +223,6 @@ def plan() -> None:
 @option("--power", "Probability of finding the lift.", NUMBER, 0.8)
 @option("--level", "Coverage of the difference's interval.", NUMBER, 0.95)
 @option("--users-per-day", "Who enter the test, both arms; else the log's dates.", NUMBER)
-@option("--target --targets", "Column of a policy: adds the rows of such a log that give the same precision.")
-@option("--baseline", "Such a column, that the target is compared with; else the logger.")
 @own_log_options("reward", "propensity", "action", "user", "time", "slate", "position", "weight")
 @json_option("the plan")
 def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
@@ -249,7 +247,7 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     json_output.write(content)
 
 
-_PLAN_OPTIONS = ("users", "power", "level", "users_per_day", "target", "baseline")
+_PLAN_OPTIONS = ("users", "power", "level", "users_per_day")
 """Options that are arguments of ``plan_ab`` under the same names."""
 
 
@@ -284,10 +282,8 @@ def _ab_lines(found: ABPlan) -> list[str]:
     question = f"to find a lift of {lift}, at {rests}"
     if found.least_lift is not None:
         question = f"at {rests}; a lift of {lift} needs {found.users:,} users per arm"
-    lines = [_ab_answer(found), question, *_days_lines(found), _ab_basis(found)]
-    if found.off_policy is not None:
-        lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
-    return [*lines, *(f"note: {note}" for note in found.notes)]
+    notes = [f"note: {note}" for note in found.notes]
+    return [_ab_answer(found), question, *_days_lines(found), _ab_basis(found), *notes]
 
 
 def _ab_basis(found: ABPlan) -> str:
@@ -334,7 +330,7 @@ def _ab_answer(found: ABPlan) -> str:
     if found.days is None:
         return f"{guess}No number of days finds this lift: the same users come back. Plan for a larger --lift."
     days = _days(found.days)
-    if found.by_days:
+    if found.floor is not None:
         assert found.users_by_then is not None
         users_per_arm = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} {_unit(found)} per arm"
         never = ""
@@ -361,7 +357,7 @@ def _days(number: float) -> str:
 
 
 def _days_lines(found: ABPlan) -> list[str]:
-    """Return lines on a test's duration: its range, its assumptions, and the lifts that other durations detect."""
+    """Return lines on a test's duration: its range, its assumptions, and when more days no longer help."""
     if found.users_per_day is None:
         return []
     lines = []
@@ -369,20 +365,12 @@ def _days_lines(found: ABPlan) -> list[str]:
         if found.days_low is not None and found.days_low != found.days_high:
             high = "or more" if found.days_high is None else f"to {math.ceil(found.days_high):,}"
             lines.append(f"the log leaves open {math.ceil(found.days_low):,} {high} days")
-        if found.by_days:
+        if found.floor is not None:
             lines.append(f"everybody who comes takes part, {found.users_per_day:,.0f} users on a mean day")
         else:
             lines.append(f"{found.users_per_day:,.0f} new users enter a day")
         if found.days > _LONG:
             lines.append("that is more than a year: plan for a larger --lift")
-    for row in found.by_days:
-        least = "no lift is large enough"
-        if math.isfinite(row["least_lift"]):
-            share = _percent(row["least_lift"] / found.value) if found.value else "-"
-            least = f"least lift {row['least_lift']:.3g} ({share})"
-        lines.append(
-            f"after {row['days']} days: {row['users']:,.0f} users, interval +-{row['half_width']:.3g}, {least}"
-        )
     if found.levels_off is not None:
         lines.append(
             f"the least lift levels off at {found.floor:.3g} from day {found.levels_off:,} on: the same users come back"

@@ -446,10 +446,9 @@ def _describe_estimator(name: str) -> Description:
     if name in RANKING_ESTIMATORS:
         return _describe_slate_estimator(name)
     info = check_name(name)
-    options = {"q_logged": "--q-logged", "q_target": "--q-target"}
     facts: Facts = {
         "after": info.source,
-        "needs besides reward, propensity and target": [options.get(need, need) for need in info.needs],
+        "needs besides reward, propensity and target": ["--fit-reward-model"] if info.needs else [],
         "must be given": list(info.requires),
         "may be given": list(info.takes),
         "weights": "clipped at --clip" if info.clips else "not clipped",

@@ -35,19 +35,10 @@ if TYPE_CHECKING:
     from recsim_mnar.worlds.base import World
 
 
-TWO_POLICIES = "two values of two policies, each fitted on the other half; neither is the one fitted on all users"
-
-
 @click.command(short_help="Add the probabilities of new policies to a log.")
 @click.argument("log", type=READ_PATH)
 @option("--policy", "Names of target policies, with commas.", required=True)
 @option("--train", "A log of other users to fit them on.", READ_PATH)
-@option(
-    "--split-users",
-    "Fit on one half of LOG's users and judge on the other, both ways: two files, FILE-half-1 and FILE-half-2, "
-    "and two values of two policies, neither of them the one fitted on all users.",
-    bool,
-)
 @option("--items", "Number of items, if more than the log says; else that, or the largest met.", WHOLE)
 @seed_option("Seed of the fit.")
 @worker_options
@@ -60,7 +51,6 @@ def replay(
     log: Path,
     policy: str,
     train: Path | None,
-    split_users: bool,
     out: str,
     crew: Crew,
     json_output: JsonOutput,
@@ -73,14 +63,12 @@ def replay(
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
-    from recsim_mnar.own_log.replaying import Fitting, check_training, given_logs, halves_of, items_of
+    from recsim_mnar.own_log.replaying import Fitting, check_training, given_logs, items_of
     from recsim_mnar.policies import registry
     from recsim_mnar.simulation.run_folder import logging_policy
 
     json_output.check(log, train, Path(out))
-    if split_users and train is not None:
-        raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
-    destinations = _destinations(out, options["resume"], split_users=split_users)
+    destination = _destination(out, options["resume"])
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
@@ -89,34 +77,24 @@ def replay(
     n_rows = logs.survey.n_rows
     if n_rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    digest = _training_digest(log, train, split_users=split_users)
+    digest = _training_digest(log, train)
     _warn_of_logs(log, train, logs)
-    parts = halves_of(logs, options["seed"]) if split_users else [logs]
-    check_training(logs, log if split_users else train, parts[0].training, learners)
+    check_training(logs, train, learners)
     fitting = Fitting(learners, items_of(logs, options["items"]), options["seed"], digest)
     with crew.executor(record, named=names) as pool, progress() as report:
         logging = logging_policy(logs.provenance, executor=pool)
-        for half, (part, destination) in enumerate(zip(parts, destinations, strict=True), start=1):
-            fitted, story = fitting.policies(part, half if split_users else None, report)
-            with writing(destination.path, "--out"):
-                n_kept = fitting.write(part, fitted, story, logging, destination, pool)
-    for destination in destinations:
-        path = destination.path
-        record.write(path / RUN if destination.form is None else Path(f"{path}.{RUN}"))
+        fitted, story = fitting.policies(logs, report)
+        with writing(destination.path, "--out"):
+            n_kept = fitting.write(logs, fitted, story, logging, destination, pool)
+    path = destination.path
+    record.write(path / RUN if destination.form is None else Path(f"{path}.{RUN}"))
     content = {"file": out, "rows": n_rows, "policies": names, "items": fitting.n_items, "parts_kept": n_kept}
-    files = [out]
     kept = f" ({n_kept} parts already existed)" if n_kept else ""
-    note = ""
-    if split_users:
-        files = [str(destination.path) for destination in destinations]
-        content |= {"file": files[0], "files": files}
-        note = f": {TWO_POLICIES}"
-    items = f"{fitting.n_items:,} items"
-    json_output.say(f"{n_rows:,} rows with {', '.join(names)} over {items} in {' and '.join(files)}{kept}{note}")
+    json_output.say(f"{n_rows:,} rows with {', '.join(names)} over {fitting.n_items:,} items in {out}{kept}")
     json_output.write(content)
 
 
-def _training_digest(log: Path, train: Path | None, *, split_users: bool) -> str | None:
+def _training_digest(log: Path, train: Path | None) -> str | None:
     """Compute the digest of the log that agents are fitted on; None if they are not fitted.
 
     Raises:
@@ -124,32 +102,21 @@ def _training_digest(log: Path, train: Path | None, *, split_users: bool) -> str
     """
     from recsim_mnar.own_log.replaying import digest_of_log
 
-    digest = digest_of_log(log if split_users else train)
+    digest = digest_of_log(train)
     if train is not None and digest == digest_of_log(log):
         raise UserError(
             f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
-            "log of other users, or --split-users"
+            "log of other users, or type estimate LOG --agents, which splits them"
         )
     return digest
 
 
-def _destinations(out: str, resume: bool, *, split_users: bool) -> list[Destination]:
-    """Return the destination that ``--out`` names, or with split users one for each half.
+def _destination(out: str, resume: bool) -> Destination:
+    """Return the file or folder that ``--out`` names.
 
     Raises:
-        UserError: it is no file of a known kind and no folder, exists already, or is a folder for split users.
+        UserError: it is no file of a known kind and no folder, or exists already.
     """
-    destination = _destination(out, resume)
-    if not split_users:
-        return [destination]
-    if destination.form is None:
-        raise UserError(f"--out {out}: --split-users writes two files; name one that ends in .parquet, .arrow or .csv")
-    path = destination.path
-    return [_destination(str(path.with_stem(f"{path.stem}-half-{half}")), False) for half in (1, 2)]
-
-
-def _destination(out: str, resume: bool) -> Destination:
-    """Return the file or folder that ``--out`` names; :func:`_destinations` describes the errors."""
     from recsim_mnar.log.table import FORMATS
     from recsim_mnar.own_log.replaying import Destination
 

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from recsim_mnar.datasets.interactions import Interactions as Interactions
     from recsim_mnar.datasets.interactions import read_interactions as read_interactions
-    from recsim_mnar.datasets.open_bandit import OpenBanditLog as OpenBanditLog
-    from recsim_mnar.datasets.open_bandit import load_open_bandit as load_open_bandit
     from recsim_mnar.datasets.rating_studies import RatingStudy as RatingStudy
     from recsim_mnar.datasets.rating_studies import load_coat as load_coat
     from recsim_mnar.datasets.rating_studies import load_ml100k as load_ml100k
@@ -18,11 +16,9 @@ if TYPE_CHECKING:
 
 _DEFINED_IN = {
     "Interactions": "interactions",
-    "OpenBanditLog": "open_bandit",
     "RatingStudy": "rating_studies",
     "load_coat": "rating_studies",
     "load_ml100k": "rating_studies",
-    "load_open_bandit": "open_bandit",
     "load_yahoo_r3": "rating_studies",
     "read_interactions": "interactions",
     "read_ratings": "rating_studies",

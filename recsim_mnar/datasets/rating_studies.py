@@ -7,7 +7,6 @@ under which terms.
 from __future__ import annotations
 
 import contextlib
-import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -141,7 +140,10 @@ def _table(path: Path, **form: Any) -> NDArray[Any]:
             warnings.simplefilter("ignore")  # a table without rows is refused below
             table = np.loadtxt(path, ndmin=2, encoding="latin-1", **form)
     except (ValueError, IndexError) as error:
-        raise UserError(_no_table(path, error)) from None
+        raise UserError(
+            f"{path}: not a table of user, item, rating: {str(error).splitlines()[0]}; write the three columns with "
+            "commas or tabs between"
+        ) from None
     if len(table) == 0:
         raise UserError(f"{path} has no ratings")
     return table
@@ -157,13 +159,13 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
     Raises:
         UserError: a rating that is no number, or none of 1 to 5; the first such row is named.
     """
-    try:
-        values = texts.astype(np.float64)
-    except ValueError:
-        row = next(row for row, text in enumerate(texts) if not _is_number(text))
-        raise UserError(
-            f"{path}: row {row + 1}: the rating {str(texts[row])!r} is not a number: write 1 to 5"
-        ) from None
+    import pandas as pd
+
+    values: Floats = pd.to_numeric(pd.Series(texts), errors="coerce").to_numpy(np.float64)
+    unread = np.flatnonzero(np.isnan(values))
+    if unread.size:
+        row = int(unread[0])
+        raise UserError(f"{path}: row {row + 1}: the rating {str(texts[row])!r} is not a number: write 1 to 5")
     outside = np.flatnonzero(~np.isin(values, STARS))
     if outside.size:
         row = int(outside[0])
@@ -173,26 +175,6 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
         stars = ", ".join(f"{star:g}" for star in STARS)
         raise UserError(f"{path}: row {row + 1}: the rating {values[row]:g} is not one of {stars}{more}")
     return values
-
-
-def _is_number(text: str) -> bool:
-    """Return True if Python reads the text as a number."""
-    with contextlib.suppress(ValueError):
-        float(text)
-        return True
-    return False
-
-
-def _no_table(path: Path, error: Exception) -> str:
-    """Return the message for a table that numpy could not read: the reason, the row, and the expected form.
-
-    numpy's message for a row with too few columns is rewritten, because it is about arguments of ``loadtxt``.
-    """
-    why = str(error).splitlines()[0]
-    match = re.search(r"at row (\d+) with (\d+) columns", why)
-    if match:
-        why = f"row {match[1]} has {match[2]} column{'s' * (match[2] != '1')} where commas or tabs are the separators"
-    return f"{path}: not a table of user, item, rating: {why}; write the three columns with commas or tabs between"
 
 
 def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:

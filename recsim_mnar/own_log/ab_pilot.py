@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.estimators.facts import check_rows
-from recsim_mnar.kernels.checks import table_by_name, text_of
-from recsim_mnar.log.columns import Clusters, Floats, column
+from recsim_mnar.errors import UserError
+from recsim_mnar.log.columns import Clusters, Floats
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.odd_values import only_first_days
 from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slates_in
 from recsim_mnar.runs.files import path_of
-from recsim_mnar.tables.files import log_folder
+from recsim_mnar.tables.files import IN_MEMORY, as_file, is_in_memory, log_folder
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, NONE, OWN_SCHEMA, find_columns
-from recsim_mnar.tables.rows import Rows
 from recsim_mnar.tables.values import far_from_the_others
 
 
@@ -117,107 +114,74 @@ class Pilot:
 
     Attributes:
         reward: (n,) rewards.
-        propensity: (n,) propensities; 1 if they are not needed.
         clusters: user of each decision; None without users.
-        policies: by policy, the probabilities (n,) of the logged actions.
         days: (n,) day of each decision, from 0; -1 for a decision without a date; None if the log has no dates.
-        undated: reason, in a sentence, why the dates of a file are not used; empty if they are, or if it has none.
-        lines: notes on the columns of a file, if they had to be recognised.
+        undated: reason, in a sentence, why the dates are not used; empty if they are, or if the log has none.
+        lines: notes on the columns, if they had to be recognised.
         name: name of the log in messages.
         slates: number of slates; None for single items.
     """
 
     reward: Floats
-    propensity: Floats
     clusters: Clusters | None
-    policies: dict[str, Floats]
-    days: NDArray[np.int64] | None = None
-    undated: str = ""
-    lines: tuple[str, ...] = ()
-    name: str = "the log"
-    slates: int | None = None
+    days: NDArray[np.int64] | None
+    undated: str
+    lines: tuple[str, ...]
+    name: str
+    slates: int | None
 
     def __len__(self) -> int:
         return self.reward.size
 
     @staticmethod
-    def of(
-        log: Any,
-        policies: Sequence[str] = (),
-        *,
-        propensity: bool = True,
-        columns: Mapping[str, str | None] | Reading | None = None,
-    ) -> Pilot:
-        """Read the columns that a plan needs.
+    def of(log: Any, reading: Reading | None = None) -> Pilot:
+        """Read the rewards, users and times of a log.
 
         Args:
-            log: a file or folder, a :class:`Log`, columns by name (a data frame, say), or a pilot, which is returned.
-            policies: columns, each with a policy's probability of the logged action.
-            propensity: True if the propensities are needed.
-            columns: column by role (reward, propensity, user, time), or a ``Reading`` of a file; columns that are None
-                or left out are recognised by their names.
+            log: a file or folder, a :class:`Log`, columns by name, a table in memory, or a pilot, which is returned.
+            reading: statements about the columns and rows; columns that it leaves out are recognised by their names.
 
         Raises:
             UserError: the file or a column does not exist, there are no rows, or a value is invalid.
         """
         if isinstance(log, Pilot):
             return log
-        if isinstance(columns, Reading):
-            reading = columns
-        else:
-            reading = Reading(dict(table_by_name({} if columns is None else columns, "columns")))
-        policies = [text_of(name, "a policy's column") for name in policies]
+        reading = reading or Reading()
         if isinstance(log, (str, os.PathLike)):
-            return _from_file(path_of(log), policies, propensity, reading)
+            return _from_file(path_of(log), reading)
         if isinstance(log, Log):
-            return _from_columns(log.bandit().columns, policies, propensity, reading)
-        if isinstance(log, Mapping) or hasattr(log, "columns"):
-            return _from_columns({str(name): np.asarray(log[name]) for name in log}, policies, propensity, reading)
-        raise UserError(f"a log is a file, a Log or columns by name, got {type(log).__name__}")
+            # Only decisions are left, so that events say nothing more.
+            log = {name: values for name, values in log.bandit().columns.items() if name != "event"}
+        if isinstance(log, Mapping):
+            import pandas as pd
+
+            log = pd.DataFrame({str(name): np.asarray(values) for name, values in log.items()})
+        if not is_in_memory(log):
+            raise UserError(f"a log is a file, a Log or columns by name, got {type(log).__name__}")
+        with as_file(log) as path:
+            pilot = _from_file(path, reading)
+        lines = [line.replace(str(path), IN_MEMORY) for line in pilot.lines]
+        return replace(pilot, name=IN_MEMORY, lines=tuple(lines))
 
 
-def names_of_columns(log: Any) -> list[str]:
-    """List the columns of a log that :meth:`Pilot.of` reads."""
-    if isinstance(log, (str, os.PathLike)):
-        return TableFile.open(log_folder(path_of(log))).names
-    if isinstance(log, Log):
-        return list(log.columns)
-    return [str(name) for name in log]
-
-
-def _check_policies(source: str, policies: Sequence[str], known: Sequence[str]) -> None:
-    """Raise UserError for a policy without a column."""
-    for name in policies:
-        if name not in known:
-            raise UserError(
-                f"{source} has no column {name!r} for that policy's probabilities of the logged actions; "
-                f"{nearest(name, known)} (`recsim-mnar replay` makes them)"
-            )
-
-
-def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Reading) -> Pilot:
+def _from_file(path: Path, stated: Reading) -> Pilot:
     """Read a log file.
 
     Args:
         path: path of the file or folder.
-        policies: columns, each with a policy's probability of the logged action.
-        propensity: True if the propensities are needed.
         stated: statements about the columns and rows of the file.
 
     Raises:
-        UserError: a log of slates from which a plan cannot be made, weights of rows, or invalid columns and values.
+        UserError: a log with one row per slate, weights of rows, or invalid columns and values.
     """
     source = log_folder(path)
     table = TableFile.open(source, stated.decimal)
-    slates = find_slates(table, stated.columns, policies)
-    if slates is not None and (propensity or slates.per_slate):
-        raise UserError(f"{path} is a log of slates ({slates.form}): without --target, one row per position is read")
-    _check_policies(str(path), policies, table.names)
+    slates = find_slates(table, stated.columns)
+    if slates is not None and slates.per_slate:
+        raise UserError(f"{path} is a log of slates ({slates.form}): give one row per position")
     log = BanditLog.open(
         source,
-        policies,
         reading=_of_rewards(table, stated, slates),
-        required_roles=("propensity",) if propensity else (),
         extra_columns=() if slates is None else (slates.columns["position"],),
     ).read()
     if log.weight is not None:
@@ -233,9 +197,7 @@ def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Re
         log.lines.append(undated)
     return Pilot(
         log.reward,
-        np.ones(len(log)) if log.propensity is None else log.propensity,
         Clusters.of(log.users, len(log)),
-        {name: log.policies[name] for name in policies},
         days=days,
         undated=undated if days is None else "",
         name=str(path),
@@ -333,50 +295,3 @@ def _file_days(source: Path, log: BanditFile, accepted: float | None) -> tuple[N
         f"{math.ceil(share) / 100:g} to count those that can be read, or say how many users enter a day "
         "(--users-per-day)"
     )
-
-
-def _from_columns(given: Mapping[str, Any], policies: Sequence[str], propensity: bool, reading: Reading) -> Pilot:
-    """Read a log in memory.
-
-    Args:
-        given: columns by name.
-        policies: columns, each with a policy's probability of the logged action.
-        propensity: True if the propensities are needed.
-        reading: column by role, as the user states.
-
-    Raises:
-        UserError: a column is missing, there are no rows, or a value is invalid.
-    """
-    name = "the log"
-    _check_policies(name, policies, list(given))
-    needed = ("reward", "propensity") if propensity else ("reward",)
-    optional = ("user", "time")
-    columns = find_columns(name, list(given), named=reading.columns, needed=needed, optional=optional, leave=policies)
-    n = len(given[columns["reward"]])
-
-    def numbers(name: str) -> Floats:
-        """Return a column (n,) of numbers."""
-        return column(given[name], name, rows=n)
-
-    clusters = days = None
-    if "user" in columns:
-        clusters = Clusters.of(np.asarray(given[columns["user"]]), n, columns["user"])
-    if "time" in columns:
-        days = day_numbers(_seconds(np.asarray(given[columns["time"]])))
-    reward = numbers(columns["reward"])
-    propensities = numbers(columns["propensity"]) if propensity else np.ones(n)
-    pilot = Pilot(reward, propensities, clusters, {name: numbers(name) for name in policies}, days=days)
-    if n == 0:
-        raise UserError(f"{pilot.name} has no decisions: there is nothing to plan from")
-    for name, values in (pilot.policies or {columns["reward"]: np.ones(n)}).items():
-        names = (columns["reward"], columns.get("propensity") or "propensity", name)
-        check_rows(pilot.reward, pilot.propensity, values, names)
-    return pilot
-
-
-def _seconds(times: NDArray[Any]) -> Floats:
-    """Convert dates (n,), as text or not, to seconds since 1970, NaN if missing; numbers are returned unchanged."""
-    import pyarrow as pa
-
-    kind: Any = {"O": str, "S": str, "U": str, "M": "datetime64[us]"}.get(times.dtype.kind, times.dtype)
-    return Rows("the log", pa.table({"time": times.astype(kind)})).quiet().times("time")

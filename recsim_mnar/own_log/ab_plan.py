@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -15,10 +14,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
-from recsim_mnar.own_log.ab_pilot import FEW_USERS, Amount, Pilot, factor_range, names_of_columns, quantile, two_sided
+from recsim_mnar.own_log.ab_pilot import FEW_USERS, Amount, Pilot, factor_range, quantile, two_sided
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.gate import stated_reading
-from recsim_mnar.tables.files import IN_MEMORY, as_file
 
 
 @dataclass(frozen=True)
@@ -344,15 +342,11 @@ class ABPlan:
         days_low, days_high: confidence limits of that number; None if it is unknown or infinite, or a guess.
         users_by_then: number of different users who come in these days, both arms together.
         rows_by_then: number of decisions per arm in these days.
-        by_days: for some numbers of days: days, users of both arms, half_width of the interval with the lift to detect,
-            and least_lift that is detected at ``power``, inf if none is; empty without dates.
         levels_off: day from which on more days lower the least lift by less than a tenth; None if it keeps falling.
         floor: smallest lift that is detected after any number of days; None without dates.
         is_guess: True if the number of days is a guess: more than :data:`LONGEST_KNOWN` times the days of the log, or
             infinite by an estimate that may be wrong.
         may_never: True if the log leaves open that no number of days is enough.
-        off_policy: number of rows of a log like this one with which the off-policy estimate of the target's difference
-            has an interval of the same width; None without a target.
         log_users: number of users in the log.
         notes: caveats.
         reading: notes on the columns of a file, if they had to be recognised.
@@ -380,12 +374,10 @@ class ABPlan:
     days_high: float | None
     users_by_then: float | None
     rows_by_then: int | None
-    by_days: tuple[Mapping[str, float], ...]
     levels_off: int | None
     floor: float | None
     is_guess: bool
     may_never: bool
-    off_policy: int | None
     log_users: int
     notes: tuple[str, ...] = ()
     reading: tuple[str, ...] = ()
@@ -393,7 +385,7 @@ class ABPlan:
 
     def to_dict(self) -> Mapping[str, object]:
         """Return the fields as JSON types."""
-        return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
+        return asdict(self) | {"notes": list(self.notes)}
 
 
 def plan_ab(
@@ -404,25 +396,21 @@ def plan_ab(
     power: float = 0.8,
     level: float = 0.95,
     users_per_day: float | None = None,
-    target: str | None = None,
-    baseline: str | None = None,
     columns: Mapping[str, str | None] | Reading | None = None,
     **stated: Any,
 ) -> ABPlan:
     """Plan an A/B test from a log of the current recommender.
 
     Args:
-        log: a file or folder, a :class:`recsim_mnar.log.Log`, or columns by name. Only users and rewards are read.
+        log: a file or folder, a :class:`recsim_mnar.log.Log`, columns by name, or a table in memory. Only users,
+            rewards and times are read.
         lift: lift to detect: ``"5%"`` of the value, or an amount in the reward's unit; negative for a loss.
         users: users per arm; without a lift the plan is for the least lift that they detect.
         power: probability of detecting the lift, that is of an interval of the difference that excludes 0 on its side.
         level: coverage of that interval.
         users_per_day: users who enter the test per day, both arms together; None to find the days from the log's
             dates, as users come and come back.
-        target: column of a policy's probability of the logged action: adds how many rows of a log like this one give
-            an interval of the same width for its difference from ``baseline``.
-        baseline: another such column; None or "today" for the logging policy itself.
-        columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
+        columns: column by role (reward, user, time), those left out are recognised; or a whole ``Reading``.
         **stated: statements about the rows, as of :func:`recsim_mnar.estimate_file`: drop_missing, drop_invalid,
             deduplicate, separate_events, decimal, weight_column.
 
@@ -435,15 +423,16 @@ def plan_ab(
         users = whole_number(users, "users", least=2)
     elif lift is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    pilot, baseline = _pilot(log, target, baseline, columns, stated)
+    reading = columns if isinstance(columns, Reading) else stated_reading("plan_ab", columns, stated)
+    pilot = Pilot.of(log, reading)
+    if pilot.clusters is None:
+        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    return _plan(
-        test, pilot, totals, lift=lift, users=users, users_per_day=users_per_day, target=target, baseline=baseline
-    )
+    return _plan(test, pilot, totals, lift=lift, users=users, users_per_day=users_per_day)
 
 
 def _plan(
@@ -453,8 +442,6 @@ def _plan(
     lift: Any,
     users: int | None,
     users_per_day: float | None,
-    target: str | None,
-    baseline: str | None,
 ) -> ABPlan:
     """Plan a test from checked arguments; :func:`plan_ab` describes them.
 
@@ -465,8 +452,6 @@ def _plan(
         lift: lift to detect, as text or number; None if users are stated.
         users: stated users per arm; None if a lift is stated.
         users_per_day: stated users per day; None to find them from the log's dates.
-        target: column of a target policy; None without one.
-        baseline: column of its baseline; None for the logging policy.
     """
     least = None if users is None else test.least_lift(totals, users)
     if lift is None:
@@ -479,7 +464,6 @@ def _plan(
     low, high = factor_range(totals.relative_error(relative=amount.relative), test.level)
     arm = math.ceil(needed) if users is None else users
     factors = (low, 1.0, high) if users is None else None
-    error = standard_error(totals, size, arm)
     dates = test.dates(pilot, totals, amount, arm=arm, entering=users_per_day, factors=factors)
     return ABPlan(
         value=totals.value,
@@ -490,14 +474,13 @@ def _plan(
         high=math.ceil(min(needed * high, 1e15)),
         power=test.power,
         level=test.level,
-        half_width=test.z * error,
+        half_width=test.z * standard_error(totals, size, arm),
         rows=round(arm * totals.length),
         decisions_a_user=totals.length,
         design_effect=totals.design_effect,
         least_lift=least,
         least_share=None if least is None or not totals.value else least / totals.value,
         **vars(dates),
-        off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
         notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, undated=pilot.undated),
         reading=tuple(pilot.lines),
@@ -518,50 +501,6 @@ def _checked(power: float, level: float) -> tuple[float, float]:
     return power, level
 
 
-def _pilot(
-    log: Any,
-    target: str | None,
-    baseline: str | None,
-    columns: Mapping[str, str | None] | Reading | None,
-    stated: dict[str, Any],
-) -> tuple[Pilot, str | None]:
-    """Read the log with its users.
-
-    Returns:
-        pilot: the log.
-        baseline: column of the baseline; None for the logging policy.
-
-    Raises:
-        UserError: a baseline without a target, an unknown argument, or a log without users.
-    """
-    if baseline is not None and target is None:
-        raise UserError("baseline has no effect without a target: name both, or neither")
-    if baseline == "today" and baseline not in names_of_columns(log):
-        baseline = None
-    policies = [name for name in (target, baseline) if name is not None]
-    if isinstance(columns, Reading) and not stated:
-        reading = columns
-    else:
-        reading = stated_reading("plan_ab", columns, stated)
-    needs_propensity = target is not None
-    if stated and not isinstance(log, (str, os.PathLike)):  # what is stated of rows is for a file of them
-        import pyarrow as pa
-
-        with as_file(pa.table(dict(log)) if isinstance(log, Mapping) else log) as path:
-            pilot = Pilot.of(path, policies, propensity=needs_propensity, columns=reading)
-            lines = [line.replace(str(path), IN_MEMORY) for line in pilot.lines]
-            pilot = replace(pilot, name=IN_MEMORY, lines=tuple(lines))
-    else:
-        pilot = Pilot.of(log, policies, propensity=needs_propensity, columns=reading)
-    if pilot.clusters is None:
-        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
-    return pilot, baseline
-
-
-_SHOWN_DAYS = (7, 14, 28, 56, 112)
-"""Numbers of days of :attr:`ABPlan.by_days`."""
-
-
 @dataclass(frozen=True)
 class Dates:
     """The fields of an :class:`ABPlan` that are about time, under the same names."""
@@ -573,7 +512,6 @@ class Dates:
     days_high: float | None = None
     users_by_then: float | None = None
     rows_by_then: int | None = None
-    by_days: tuple[Mapping[str, float], ...] = ()
     levels_off: int | None = None
     floor: float | None = None
     is_guess: bool = False
@@ -656,17 +594,17 @@ class _Test:
         base = pilot.reward if lift.relative else np.ones(len(pilot))
         log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value, base)
         size = lift.of_value(totals.value, "lift")
-        by_days = self._by_days(log, totals, size, span)
+        limit = self._limit(log, totals, size, span)
         if factors is not None:
-            return self._until_detected(log, totals, size, by_days)
+            return self._until_detected(log, totals, size, limit)
         as_long_as_log = np.arange(MOST_DAYS) + 1 >= span
         until = first_day((log.present >= both_arms) & as_long_as_log)
         if until is None:
-            return by_days
+            return limit
         is_guess = until > LONGEST_KNOWN * span
         end = None if is_guess else until
         return replace(
-            by_days,
+            limit,
             days=until,
             days_low=end,
             days_high=end,
@@ -687,41 +625,33 @@ class _Test:
         factor = np.exp(np.minimum(deviate * log.relative_errors, 50.0))  # the limit avoids an overflow
         return totals.least_lift(self.detectable**2 * log.variance * factor, loss=lift < 0.0)
 
-    def _by_days(self, log: Returning, totals: UserTotals, lift: float, span: int) -> Dates:
-        """Return what tests of some numbers of days detect, and their limit; the arguments are as elsewhere here."""
+    def _limit(self, log: Returning, totals: UserTotals, lift: float, span: int) -> Dates:
+        """Return the lift that no number of days detects, and when it is near; the arguments are as elsewhere here."""
         # Of these days and of all more, as a plan is for the first day from which on the lift is detected.
         lifts = np.maximum.accumulate(self._least_lifts(log, totals, lift)[::-1])[::-1]
         limit = np.array(self.detectable**2 * log.least_variance)
         floor = float(totals.least_lift(limit, loss=lift < 0.0))
-        after = totals.variance_under(totals.share(lift)) / totals.variance
-        half_widths = self.z * np.sqrt(log.variance * (1.0 + after))
-        columns = {"users": log.present, "half_width": half_widths, "least_lift": lifts}
-        rows = [
-            {"days": day, **{name: float(column[day - 1]) for name, column in columns.items()}}
-            for day in _SHOWN_DAYS
-            if day <= LONGEST_KNOWN * span
-        ]
-        return Dates(float(log.present[0]), span, by_days=tuple(rows), levels_off=levels_off(lifts, floor), floor=floor)
+        return Dates(float(log.present[0]), span, levels_off=levels_off(lifts, floor), floor=floor)
 
-    def _until_detected(self, log: Returning, totals: UserTotals, lift: float, by_days: Dates) -> Dates:
+    def _until_detected(self, log: Returning, totals: UserTotals, lift: float, limit: Dates) -> Dates:
         """Return the days until a lift is detected, with their range.
 
         Args:
             log: users over the days of the log.
             totals: sums of its users.
             lift: lift to detect, in the reward's unit.
-            by_days: the fields that do not depend on it.
+            limit: the fields that do not depend on it.
         """
         most = abs(lift)
         low, middle = (first_day(self._least_lifts(log, totals, lift, z) <= most) for z in (-self.z, 0.0))
         if middle is None:
-            return replace(by_days, is_guess=low is not None, may_never=True)
+            return replace(limit, is_guess=low is not None, may_never=True)
         # The error grows with the days, so that the upper limit may be low enough on some days and not on later ones.
         enough = np.flatnonzero(self._least_lifts(log, totals, lift, self.z) <= most)
         high = max(int(enough[0]) + 1, middle) if enough.size else None
-        is_guess = middle > LONGEST_KNOWN * (by_days.log_days or 0)
+        is_guess = middle > LONGEST_KNOWN * (limit.log_days or 0)
         return replace(
-            by_days,
+            limit,
             days=middle,
             days_low=None if is_guess else low,
             days_high=None if is_guess else high,
@@ -745,34 +675,6 @@ def _check_rate(totals: UserTotals, lift: float) -> None:
             f"lift: from {totals.value:.3g} to {after:.3g}, and rewards here are 0 or 1: name one that leaves the rate "
             "in [0, 1]"
         )
-
-
-def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: float) -> int:
-    """Return the number of rows of such a log with which the off-policy estimate has this standard error.
-
-    Args:
-        pilot: the log.
-        target: column of the target policy.
-        baseline: column of the baseline; None for the logging policy.
-        error: standard error of the difference in the A/B test.
-
-    Raises:
-        UserError: the target takes none of the logged actions, or does the same as the baseline.
-    """
-    probability = pilot.policies[target]
-    if not probability.any():
-        raise UserError(
-            f"target {target}: it takes none of the logged actions, so no number of such rows says anything"
-        )
-    other = pilot.propensity if baseline is None else pilot.policies[baseline]
-    scores = (probability / pilot.propensity - other / pilot.propensity) * pilot.reward
-    sums = user_sums(scores - scores.mean(), pilot.clusters)
-    square = float(sums @ sums)  # the squared standard error is square / n^2 with n rows, and falls as 1 / n
-    if square <= 0.0:
-        raise UserError(
-            f"target {target} does what {baseline or 'the logging policy'} does: there is nothing to compare"
-        )
-    return math.ceil(square / (len(pilot) * error**2))
 
 
 def _notes(

@@ -7,13 +7,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.columns import Floats, row_in_words
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import (
     BLOCK_ROWS,
     PROBLEM,
@@ -74,7 +73,6 @@ class BanditLog:
         required_roles: roles that must have a column.
         logging_names: further names of the policy that logged the rows.
         item_policies: policies whose columns hold the item that they show instead of probabilities.
-        is_part: whether this is one part of a log, whose ids have no meaning in other parts unless they are numbers.
         counts: counts of the last pass, also of unknown words of events and missing values by column.
         users: numbers of the users.
         actions: numbers of the items shown.
@@ -95,7 +93,6 @@ class BanditLog:
     required_roles: Sequence[str]
     logging_names: Sequence[str] = ()
     item_policies: frozenset[str] = frozenset()
-    is_part: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     users: Numbering = field(default_factory=Numbering)
     actions: Numbering = field(default_factory=Numbering)
@@ -159,21 +156,6 @@ class BanditLog:
     def parts(self) -> Parts:
         """The files of the log."""
         return self.file.parts
-
-    def at(self, part: Path) -> BanditLog:
-        """Open one file of the log as a log with the same columns and the same reading."""
-        return BanditLog(
-            file=TableFile.open(part, self.reading.decimal),
-            columns=self.columns,
-            policies=self.policies,
-            extra_columns=self.extra_columns,
-            reading=self.reading,
-            required_roles=self.required_roles,
-            logging_names=self.logging_names,
-            item_policies=self.item_policies,
-            is_part=True,
-            compared_columns=self.compared_columns,
-        )
 
     def kinds(self) -> dict[str, str]:
         """Return by column how its values are parsed: "number", "id" or "time".
@@ -295,25 +277,6 @@ class BanditLog:
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
 
-    def longest_user(self) -> str:
-        """Describe the user with most rows by their number and the first of them, in another pass.
-
-        The id is left out, so that reports identify nobody.
-        """
-        n_rows = Counter[str]()
-        first_rows = dict[str, int]()
-        for rows in self._recommendations():
-            quiet = rows.quiet()
-            ids = quiet.ids(self.columns["user"])
-            codes, places, counts = np.unique(ids.codes, return_index=True, return_counts=True)
-            for code, place, count in zip(codes.tolist(), places, counts.tolist(), strict=True):
-                if code >= 0:
-                    user = str(ids.ids[code])
-                    n_rows[user] += count
-                    first_rows.setdefault(user, int(quiet.row_numbers[place]))
-        user, number = n_rows.most_common(1)[0]
-        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first_rows[user]]))}"
-
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count the rows that repeat an earlier one, and return whether they are more than chance explains.
 
@@ -352,10 +315,6 @@ class BanditLog:
             return False
         self.users.by_value()
         return True
-
-    def user_ranks(self) -> NDArray[np.int64] | None:
-        """Return the rank by id of each user number (n_users,) after a pass; None if numbers are the ids."""
-        return self.users.ranks()
 
     @property
     def lines(self) -> list[str]:
@@ -550,7 +509,7 @@ class _Pass:
         numbers |= {name: rows.numbers(name) for name in log.extra_columns}
         user = digest = None
         if "user" in columns:
-            user = log.users.codes(rows, columns["user"], alone=log.is_part)
+            user = log.users.codes(rows, columns["user"])
         if log.looks_for_copies:
             digest = rows.digests(log.compared_columns or log.read_columns)
         action = self._actions(rows)
@@ -574,7 +533,7 @@ class _Pass:
         if "action" not in log.columns or log.some_without_action:
             return None
         quiet = rows.quiet()
-        codes = log.actions.codes(quiet, log.columns["action"], alone=log.is_part)
+        codes = log.actions.codes(quiet, log.columns["action"])
         if quiet.faults.faults:
             log.some_without_action = True
             raise AgainError

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
-import operator
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -28,7 +23,6 @@ from recsim_mnar.estimators.value import AUTO, LEADING, PairSums, difference_of,
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, Block
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.progress import counted
 from recsim_mnar.tables.rows import AgainError, n_repeats, repeats
 
 SORTED_ROWS = 1 << 21
@@ -161,7 +155,7 @@ class Gathered:
         """
         question = self.question
         try:
-            block_sums = self._of_block(block)
+            self._add_sums(block)
         except UserError:
             question.check(block)  # raises an error that names the row, which the estimators' error does not
             raise
@@ -174,58 +168,41 @@ class Gathered:
         if block.action is not None and clusters is not None:
             columns = block.columns
             self.repeats.extend(columns[question.reward], columns[question.propensity], block.action, clusters)
-        self._merge(block_sums)
 
-    def _of_block(self, block: Block) -> Gathered:
-        """Compute the sums of a block, except ``repeats`` and ``copies``, without changing this object."""
+    def _add_sums(self, block: Block) -> None:
+        """Add the sums of a block, except ``repeats`` and ``copies``."""
         question = self.question
         question.check_rewards(block)
         columns = block.columns
         reward = columns[question.reward]
         propensity = columns[question.propensity]
         clusters = block.clusters
-        sums = Gathered(question, self.shift)
         scored: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
         estimators = [_resolved(estimator) for estimator in question.estimators]
         for name in question.policies:
             missing = question.missing_mass(block, name)
             rows = Rows.of(reward, propensity, columns[name], clusters=clusters, shift=self.shift, missing=missing)
             policy = PolicySums.of_rows(rows, question.facts)
-            sums.policies[name] = policy
+            _add(self.policies, name, policy)
             for estimator in estimators:
                 info = check_name(estimator)
                 clipped = replace(rows, clip=question.clip) if info.clips else rows
                 scores = info.scores(clipped)
                 score_sums = ScoreSums.of(scores, clipped, policy)
-                sums.scores[name, estimator] = score_sums
+                _add(self.scores, (name, estimator), score_sums)
                 scored[name, estimator] = clipped, scores, score_sums
         for name in question.compared:
             for estimator in estimators:
                 of_baseline = scored[str(question.baseline), estimator]
-                sums.pairs[name, estimator] = PairSums.of(scored[name, estimator], of_baseline)
+                _add(self.pairs, (name, estimator), PairSums.of(scored[name, estimator], of_baseline))
         if block.action is not None:
-            sums.items = ItemSums.of(block.action, propensity, clusters)
-        return sums
+            items = ItemSums.of(block.action, propensity, clusters)
+            self.items = items if self.items is None else self.items + items
 
-    def _merge(self, other: Gathered) -> None:
-        """Add the sums of other users' rows in place, except ``repeats`` and ``copies``, which callers add."""
-        for name in ("policies", "scores", "pairs"):
-            sums = getattr(self, name)
-            for key, further in getattr(other, name).items():
-                sums[key] = sums[key] + further if key in sums else further
-        if self.items is None or other.items is None:
-            self.items = self.items or other.items
-        else:
-            self.items = self.items + other.items
 
-    def __add__(self, other: Gathered) -> Gathered:
-        """Add the sums of further rows; no user may be in both."""
-        both = Gathered(self.question, self.shift)
-        both._merge(self)
-        both._merge(other)
-        both.repeats = self.repeats + other.repeats
-        both.copies = self.copies + other.copies
-        return both
+def _add(sums: dict[Any, Any], key: Any, further: Any) -> None:
+    """Add further sums to those of a key, in place."""
+    sums[key] = sums[key] + further if key in sums else further
 
 
 def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
@@ -252,7 +229,7 @@ def gather_blocks(log: BanditLog, question: BlockQuestion) -> Gathered:
             if in_order:
                 blocks = cut_blocks(read())
             else:
-                blocks = sorted_blocks(read(), SORTED_ROWS, log.user_ranks)
+                blocks = sorted_blocks(read(), SORTED_ROWS, log.users.ranks)
             for block in blocks:
                 lowest = min(lowest, float(block.columns[question.reward].min()))
                 if question.facts.counted_from(lowest) >= shift:
@@ -421,120 +398,3 @@ def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArra
                 # Files are read in their order, and sorted in memory.
                 block = replace(store.rows(selected), user=np.asarray(users[selected]))
                 yield block[np.argsort(users[selected], kind="stable")]
-
-
-RunInOrder = Callable[[Iterable[Callable[[], "PartSums | None"]], Executor], Iterable["PartSums | None"]]
-"""A function that runs jobs on an executor and yields their results in the order of the jobs."""
-
-
-@dataclass(frozen=True)
-class PartSums:
-    """Sums of one part of a log.
-
-    Attributes:
-        gathered: the sums; None for a part without decisions.
-        lowest: smallest reward of the part; infinity without decisions.
-        users: first and last user of the part; (0, 0) without decisions.
-        counts: numbers of rows read and left out, by reason.
-    """
-
-    gathered: Gathered | None
-    lowest: float
-    users: tuple[int, int]
-    counts: Counter[str]
-
-
-def gather_parts(
-    log: BanditLog, question: BlockQuestion, executor: Executor, run_in_order: RunInOrder
-) -> Gathered | None:
-    """Gather the sums of all parts of a log in parallel; return None if they must be read one after another.
-
-    A job reads one part and returns sums, whose size does not depend on the log. Parts must be read one after another
-
-    - if rows have no users, because chunks of rows continue in the next part;
-    - if users are not in ascending order, or one user is in two parts;
-    - if a row is faulty, because the error names its number in the whole log.
-
-    Args:
-        log: the log.
-        question: policies and estimators.
-        executor: executor of the jobs.
-        run_in_order: the function :func:`recsim_mnar.simulation.executor.run_in_order`.
-    """
-    if "user" not in log.columns or len(log.parts) < 2:
-        return None
-    shift = question.facts.counted_from(math.inf)
-    start = _first_items(log, question)
-    while True:
-        gather = functools.partial(_gather_part, log, question, shift, start)
-        advance = counted(len(log.parts), "parts")
-        parts: list[PartSums] = []
-        counts: Counter[str] = Counter()
-        jobs = (functools.partial(gather, path.absolute()) for path in log.parts.files)
-        for part in run_in_order(jobs, executor):
-            if part is None:
-                return None
-            advance(1)
-            counts += part.counts
-            if part.gathered is not None:
-                parts.append(part)
-        if not parts or any(part.users[1] >= following.users[0] for part, following in itertools.pairwise(parts)):
-            return None
-        needed_shift = question.facts.counted_from(min(part.lowest for part in parts))
-        if needed_shift >= shift:
-            log.counts.clear()
-            log.counts.update(counts)
-            return functools.reduce(operator.add, [part.gathered for part in parts])
-        shift = needed_shift  # a smaller reward was found: read all parts again
-
-
-def _first_items(log: BanditLog, question: BlockQuestion) -> RepeatSums:
-    """Return empty sums over repeats with the items of the log's first block; without items if it cannot be read.
-
-    The sums of all parts start from them, because the items and their effects are those of the log's first block.
-    """
-    part = log.at(log.parts.files[0].absolute())
-    gathered = Gathered(question, question.facts.counted_from(-math.inf))
-    try:
-        for block in cut_blocks(part.blocks(BLOCK_ROWS)):
-            gathered.add(block)
-            return gathered.repeats.empty()  # after the first block
-    except (OutOfOrderError, AgainError, UserError):
-        pass
-    return RepeatSums()
-
-
-def _gather_part(
-    log: BanditLog, question: BlockQuestion, shift: float, start: RepeatSums, path: Path
-) -> PartSums | None:
-    """Gather the sums of one part on a worker; return None if it cannot be read by itself.
-
-    Args:
-        log: the log.
-        question: policies and estimators.
-        shift: constant that is subtracted from each reward; if a smaller one is needed, the sums are incomplete, and
-            the caller reads all parts again.
-        start: empty sums over repeats, with the items of the log's first block.
-        path: path of the part.
-    """
-    gathered = Gathered(question, shift)
-    gathered.repeats = start.empty()
-    lowest = math.inf
-    users = []  # first and last user of each block
-    try:
-        part = log.at(path)
-        for block in cut_blocks(part.blocks(BLOCK_ROWS)):
-            lowest = min(lowest, float(block.columns[question.reward].min()))
-            assert block.user is not None
-            users += [int(block.user[0]), int(block.user[-1])]
-            if question.facts.counted_from(lowest) >= shift:
-                gathered.add(block)
-    except (OutOfOrderError, AgainError, UserError):
-        return None
-    if not users:
-        return PartSums(None, lowest, (0, 0), part.counts)
-    return PartSums(gathered, lowest, (users[0], users[-1]), part.counts)
-
-
-Gather = Callable[[BanditLog, BlockQuestion], Gathered | None]
-"""A function like :func:`gather_parts` with its executor bound; None means that the log must be read in order."""

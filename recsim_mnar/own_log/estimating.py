@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -20,12 +19,11 @@ from recsim_mnar.answers.records import (
     known_bound,
     missing_columns,
     records_of,
-    segment_summary,
     with_findings,
     with_known_bound,
 )
-from recsim_mnar.answers.sentence import Record
 from recsim_mnar.answers.weights import RefusedColumnError, Segments, tolerance_of, weight_excess
+from recsim_mnar.answers.words import Record, segment_summary
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.facts import (
@@ -38,17 +36,15 @@ from recsim_mnar.estimators.facts import (
     refuse_outside,
 )
 from recsim_mnar.estimators.from_columns import estimate_value
-from recsim_mnar.estimators.refuters import ItemSums
-from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.scores import check_name
 from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import BlockQuestion, Gather, Gathered, gather_blocks, needs_all_rows
+from recsim_mnar.own_log.blocks import BlockQuestion, gather_blocks, needs_all_rows
 from recsim_mnar.own_log.file_findings import (
-    agree,
     as_numbers,
     findings_in_order,
     labels,
@@ -95,9 +91,6 @@ class Question:
         target_file: path of a second file with the targets; None if all are in the log.
         on: column, in both files, by which rows of the target file are found; None if its rows are the log's in order.
         fit_reward_model: True to fit a reward model, cross-fitted by user, for dm, dr and similar estimators.
-        q_logged: column with a reward model's prediction for the logged action.
-        q_target: column with the model's mean prediction under the target policy.
-        unsupported: columns with the targets' probability of all actions that the logging policy never takes.
         reward_limit: column of the largest possible reward of each row's action.
         stated: known facts about the log, such as full_support or reward_min, by the names of the arguments of
             :func:`recsim_mnar.estimators.estimate_value`.
@@ -119,9 +112,6 @@ class Question:
     target_file: str | os.PathLike[str] | None = None
     on: str | None = None
     fit_reward_model: bool = False
-    q_logged: str | None = None
-    q_target: str | None = None
-    unsupported: Sequence[str] = ()
     reward_limit: str | None = None
     stated: Mapping[str, Any] = field(default_factory=dict)
     by: str | None = None
@@ -183,7 +173,6 @@ def estimate_log(
     question: Question,
     *,
     reading: Reading | None = None,
-    gather: Gather | None = None,
 ) -> Answer:
     """Estimate the values of target policies from a log.
 
@@ -195,13 +184,11 @@ def estimate_log(
         question: policies and estimators. If neither ``propensity_min`` nor ``weight_max`` is stated, the smallest
             propensity in the provenance of a replayed log is used (``propensity_min_taken`` in the diagnostics).
         reading: the user's statements about the file's columns and rows.
-        gather: function that reads parts in parallel where moments suffice, such as
-            :func:`recsim_mnar.own_log.blocks.gather_parts`; None to read them one after another.
 
     Raises:
         UserError: for invalid files, columns and values, in one line.
     """
-    return _Estimating(path, question, reading or Reading(), gather).answer()
+    return _Estimating(path, question, reading or Reading()).answer()
 
 
 class _Estimating:
@@ -220,9 +207,7 @@ class _Estimating:
         facts: known facts about the log.
     """
 
-    def __init__(
-        self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading, gather: Gather | None
-    ) -> None:
+    def __init__(self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading) -> None:
         level_of(question.level)
         self.clip = check_clip(question.clip)
         if question.target_file is None:
@@ -230,7 +215,6 @@ class _Estimating:
                 raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
             check_question(question.targets, question.estimators, question.baseline)
         self.file = TableFile.open(path, reading.decimal)
-        self.gather = gather
         if question.baseline is not None:
             propensity_column = "propensity"
             if reading.exact:
@@ -243,7 +227,7 @@ class _Estimating:
         self.names, inside = self._policies("" if reading.exact else "propensity")
         self.targets = [name for name in self.names if name != question.baseline or name in question.targets]
         check_question(self.targets, question.estimators, question.baseline)
-        self.lost = missing_columns(self.names, question.unsupported, self.file.names)
+        self.lost = missing_columns(self.names, self.file.names)
         self.log = self._open(reading, inside)
         self.columns = self.log.columns
         self.refused: list[RefusedColumnError] = []
@@ -288,8 +272,7 @@ class _Estimating:
     def _open(self, reading: Reading, inside: Sequence[str]) -> BanditLog:
         """Open the log with the columns that the question needs."""
         question = self.question
-        models = (question.q_logged, question.q_target, question.reward_limit)
-        numbers = [name for name in (*models, *self.lost.values()) if name is not None]
+        numbers = [name for name in (question.reward_limit, *self.lost.values()) if name is not None]
         required_roles = []
         if question.fit_reward_model or (self.second is not None and self.second.by_action):
             required_roles.append("action")
@@ -306,7 +289,7 @@ class _Estimating:
         return BanditLog.open(self.file, inside, reading=reading, extra_columns=numbers, required_roles=required_roles)
 
     def _refuse_doubles(self) -> None:
-        """Raise UserError for a column with two roles, such as a policy's probability and a model's prediction.
+        """Raise UserError for a column of a policy's probability that has another role.
 
         A column of segments with another role is refused without an error: further estimates do not depend on it.
         """
@@ -314,21 +297,11 @@ class _Estimating:
         if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
             self.refused.append(RefusedColumnError.of(question.by))
             self.log.reading = replace(self.log.reading, by=None)
-        logged = {self.columns[role]: role for role in ("propensity", "reward") if role in self.columns}
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
-        roles += [("unsupported mass", name) for name in question.unsupported]
-        roles += [(role, getattr(question, role)) for role in ("q_logged", "q_target", "reward_limit")]
-        for role, name in roles:
-            conflict = ""
+        for role, name in [*roles, ("reward_limit", question.reward_limit)]:
             if name in self.names:
-                conflict = "a policy's probability"
-            elif role in ("q_logged", "q_target"):
-                conflict = logged.get(name, "")
-            if conflict:
-                raise UserError(
-                    f"{self.file.path}: column {name!r} is named as {conflict} and as {role}: it can be one of them "
-                    "only"
-                )
+                both = f"a policy's probability and as {role}"
+                raise UserError(f"{self.file.path}: column {name!r} is named as {both}: it can be one of them only")
 
     def answer(self) -> Answer:
         """Estimate from blocks if that is enough, otherwise from all rows."""
@@ -366,14 +339,14 @@ class _Estimating:
             estimators=question.estimators,
             precision=self.precision,
         )
-        sums = self._gathered(block_question)
+        sums = gather_blocks(log, block_question)
         log.count_copies(sums.copies)
         counts = log.counts.copy()
         lines = log.lines
         if counts["duplicates"] != sums.copies:
             # count_copies has found that some rows differ in a column that is not read, and are no copies. The sums
             # over consecutive rows, which leave copies out, are gathered anew.
-            sums = replace(sums, repeats=self._gathered(block_question).repeats)
+            sums = replace(sums, repeats=gather_blocks(log, block_question).repeats)
         to_estimate = EstimateRequest(
             self.names,
             question.estimators,
@@ -393,44 +366,8 @@ class _Estimating:
                 findings += items.findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        records = with_likely_faults(records, lambda: items, self.columns["propensity"], self._look_exchanged)
-        return Answer(records, lines + self._remarks(records), None, refused=self.refused)
-
-    def _gathered(self, question: BlockQuestion) -> Gathered:
-        """Gather the sums of the log, in parallel if that is possible."""
-        # With drop_invalid, the share of unreadable rows must be that of all parts together.
-        if self.gather is not None and self.log.reading.drop_invalid is None:
-            gathered = self.gather(self.log, question)
-            if gathered is not None:
-                return gathered
-        return gather_blocks(self.log, question)
-
-    def _look_exchanged(self, target: str, mean: float) -> bool:
-        """Return whether the rows of the first block agree with a target's column as the propensities.
-
-        Args:
-            target: the target.
-            mean: its mean weight, which was proved wrong.
-        """
-        # A copy of the log, since a pass counts what it leaves out, and this one is not the whole.
-        block = next(replace(self.log, counts=Counter()).blocks(BLOCK_ROWS))
-        probabilities = block.columns[target]
-        if np.any(probabilities <= 0.0):  # what was logged had a probability above 0
-            return False
-        items = None
-        if block.action is not None and not self.log.some_without_action:
-            items = ItemSums.of(block.action, probabilities, block.user)
-        sums = PolicySums.of(probabilities, block.columns[self.columns["propensity"]], block.user)
-        return agree(sums, items, mean)
-
-    def _remarks(self, records: Sequence[Record]) -> list[str]:
-        """Return notes on bounds from the provenance, and on the user with most rows if a finding is about that."""
-        remarks = bound_lines(records)
-        for record in records:
-            for finding in record["findings"]:
-                if finding["code"] == "long_user" and finding["level"] != "trust":
-                    return [self.log.longest_user(), *remarks]
-        return remarks
+        records = with_likely_faults(records, lambda: items, self.columns["propensity"])
+        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _tolerance(self, name: str, **ends: Any) -> float:
         """Compute the propensity tolerance of a policy by reading the rows once more.
@@ -476,7 +413,7 @@ class _Estimating:
         overall = [record for record in records if "by" not in record]
         of_segments = records[len(overall) :]  # they come last
         overall = [record | segment_summary(record, of_segments) for record in overall]
-        lines += self._remarks(overall) + refuter_lines(overall)
+        lines += bound_lines(overall) + refuter_lines(overall)
         return Answer(overall, lines, log, of_segments, self.refused)
 
     def _records(
@@ -523,8 +460,7 @@ class _Estimating:
         in_order = findings_in_order(log)
         records = [with_findings(record, in_order) for record in with_known_bound(records, self.bound)]
         if not self.log.reading.exact:
-            exchangeable = self.targets if self.second is None and log.weight is None else ()
-            records = with_file_findings(records, log, self.targets, lines, exchangeable)
+            records = with_file_findings(records, log, self.targets, lines)
         if question.refute:
             records = with_refuters(records, self.targets, columns, self.bound, **_refuter_columns(log))
         return records
@@ -641,27 +577,27 @@ def _joined(log: BanditFile, targets: Targets, question: Question, drop_missing:
 def _models(
     log: BanditFile, targets: Targets, names: Sequence[str], question: Question, lines: list[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the reward model of each policy: columns of the log, or predictions of a model fitted here.
+    """Fit the reward model of each policy.
 
     Args:
         log: all rows.
         targets: targets of the second file, with the probabilities of all actions if a model is fitted.
         names: names of the policies.
-        question: columns of a model, or the wish to fit one.
+        question: the wish to fit a model, and the estimators.
         lines: notes for a person, which are extended.
 
     Returns:
         By policy, the predictions (n,) for the logged action and their mean under the policy; empty without a model.
 
     Raises:
-        UserError: a model is to be fitted, and the probabilities of all actions of a target are unknown.
+        UserError: an estimator needs a model and none is to be fitted, or the probabilities of all actions of a target
+            are unknown.
     """
     if not question.fit_reward_model:
-        if question.q_logged is None and question.q_target is None:
-            return {}
-        logged = log.others.get(question.q_logged or "")
-        mean = log.others.get(question.q_target or "")
-        return dict.fromkeys(names, (logged, mean))
+        for name in question.estimators:
+            if check_name(name).needs:
+                raise UserError(f"estimator {name!r} needs a reward model: add --fit-reward-model")
+        return {}
     context, left_out = as_numbers(log.context)
     models = {}
     for name in names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -12,14 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.answers.records import with_findings
-from recsim_mnar.answers.sentence import EXPLORE, Record, is_of_slates, target_of
+from recsim_mnar.answers.sentence import EXPLORE
+from recsim_mnar.answers.words import Record, is_of_slates, target_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import OFF_BY, STRICT, mean_weight_limits
 from recsim_mnar.estimators.refuters import ItemSums, item_findings, refute
 from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.scores import known_to_differ
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict, scaled, written
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, Verdict, scaled
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Floats, LogColumns
 from recsim_mnar.own_log.bandit_file import BanditFile
@@ -172,7 +174,7 @@ def values_of(column: Any) -> Any:
 
 
 def with_file_findings(
-    records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str], exchangeable: Sequence[str] = ()
+    records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]
 ) -> list[Record]:
     """Return records with findings about the file: propensities by item, rows left out or repeated, and loggers.
 
@@ -181,17 +183,7 @@ def with_file_findings(
         log: the rows behind them.
         targets: names of the target policies.
         lines: notes for a person, which are extended by those on loggers.
-        exchangeable: targets that have a column in the log, which may have been exchanged with the propensities.
     """
-
-    def exchanged(target: str, mean: float) -> bool:
-        """Return whether the rows agree with a target's column as the propensities."""
-        chances = log.policies.get(target)
-        if target not in exchangeable or chances is None or log.propensity is None or np.any(chances <= 0.0):
-            return False
-        sums = PolicySums.of(chances, log.propensity, log.clusters())
-        return agree(sums, sums_of(log, chances), mean)
-
     of_log = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
@@ -206,21 +198,7 @@ def with_file_findings(
     for record in records:
         record = with_findings(record, unweighed(log, record), first=True)
         changed.append(with_findings(record, [*of_log, *by_policy.get(target_of(record), [])]))
-    return with_likely_faults(
-        changed, lambda: sums_of(log, log.chances), log.columns.get("propensity") or "", exchanged
-    )
-
-
-def agree(sums: PolicySums, items: ItemSums | None, mean: float) -> bool:
-    """Return whether two columns pass, once they are exchanged, the tests of which they failed one.
-
-    Args:
-        sums: sums of the weights of the exchanged columns.
-        items: sums of 1 / propensity by item of these; None if items are not known.
-        mean: mean weight that was proved wrong; a test that would not detect it proves nothing.
-    """
-    low, high = mean_weight_limits(sums, STRICT)
-    return low <= 1.0 <= high < mean and not (items is not None and items.findings())
+    return with_likely_faults(changed, functools.partial(_sums_by_item, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
@@ -330,48 +308,36 @@ _LEAST_ROWS = 100
 """Least number of rows with the smallest propensity for it to count as an undivided epsilon."""
 
 
-def with_likely_faults(
-    records: Sequence[Record],
-    sums: Callable[[], ItemSums | None],
-    propensity: str,
-    exchanged: Callable[[str, float], bool] = lambda target, mean: False,
-) -> list[Record]:
+def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | None], propensity: str) -> list[Record]:
     """Replace the advice on a mean weight that is proved not to be 1 by the likely fault, if one fits.
 
     Args:
         records: records of a log.
         sums: returns sums of 1 / propensity by item over all rows; None if items are not known.
         propensity: column of the propensities.
-        exchanged: returns, for a target and its mean weight, whether its column and the propensities look exchanged.
     """
-    means: dict[str, float] = {}
-    for record in records:
-        for finding in record["findings"]:
-            if finding["code"] in _EXPLAINED:
-                means[target_of(record)] = record["diagnostics"].get("mean_weight", math.nan)
-    faults = {}
-    for target, mean in means.items():
-        if mean > 1.0 and exchanged(target, mean):
-            texts = {"do": "exchanged", "target": target, "column": propensity}
-            faults[target] = written("propensities", "do", texts)
-    items = sums() if len(faults) < len(means) else None
-    return [_explained(record, items, propensity, faults.get(target_of(record), "")) for record in records]
+    codes = {finding["code"] for record in records for finding in record["findings"]}
+    if codes.isdisjoint(_EXPLAINED):
+        return list(records)
+    items = sums()
+    return [_explained(record, items, propensity) for record in records]
 
 
-def sums_of(log: BanditFile, chances: Floats | None) -> ItemSums | None:
-    """Sum 1 / propensity (n,) by item; None if items or propensities are not known."""
-    if log.action is None or chances is None:
+def _sums_by_item(log: BanditFile) -> ItemSums | None:
+    """Sum 1 / propensity by item; None if items or propensities are not known."""
+    if log.action is None or log.chances is None:
         return None
-    return ItemSums.of(values_of(log.action), chances, log.clusters())
+    return ItemSums.of(values_of(log.action), log.chances, log.clusters())
 
 
-def _explained(record: Record, items: ItemSums | None, propensity: str, fault: str) -> Record:
-    """Replace the advice in a record by the likely fault; if ``fault`` is empty, the one that sums by item suggest."""
+def _explained(record: Record, items: ItemSums | None, propensity: str) -> Record:
+    """Replace the advice in a record by the likely fault that sums by item suggest, if any."""
     advice = {finding["code"]: finding["action"] for finding in record["findings"]}
     if advice.keys().isdisjoint(_EXPLAINED):
         return record
     disproof = advice.get("item_propensities", "")
-    if not fault and items is not None:
+    fault = ""
+    if items is not None:
         fault = likely_fault(items, record["diagnostics"], propensity, target_of(record), disproved=bool(disproof))
     fault = fault or disproof
     if not fault:

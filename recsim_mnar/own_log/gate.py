@@ -10,8 +10,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from recsim_mnar.answers.records import segment_label, table_lines, without_margins
-from recsim_mnar.answers.sentence import Amounts, Record, Sentence, is_of_slates, label, sentence_of
+from recsim_mnar.answers.sentence import Sentence, sentence_of
+from recsim_mnar.answers.words import Amounts, Record, is_of_slates, label, segment_label, table_lines, without_margins
 from recsim_mnar.datasets.tool_logs import ToolLog, open_tool_log
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
@@ -19,7 +19,6 @@ from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.kernels.checks import table_by_name
 from recsim_mnar.own_log.bandit_file import STATED, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import Gather
 from recsim_mnar.own_log.estimating import Answer, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
 from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_slates
@@ -212,7 +211,6 @@ def answer_file(
     baseline: str | None = None,
     require: str | None = None,
     columns: Mapping[str, str] | None = None,
-    cluster: str | None = None,
     metrics: str | os.PathLike[str] | None = None,
     min_rows: int | None = None,
     **stated: Any,
@@ -227,12 +225,11 @@ def answer_file(
         require: requirement that :attr:`FileAnswer.met` checks: "trust", "caution" or "better"; None for none.
         columns: column by role (reward, propensity, action, user, time, logger, weight); columns that are left out are
             recognised by their names.
-        cluster: column that groups dependent rows; None for the users.
         metrics: path of a second file with users' outcomes, for a table of assignments.
         min_rows: least number of rows; fewer are an error.
         **stated: options of the command by their names. Known facts about the log: propensity_min, weight_max,
             full_support, reward_min, reward_max, precision. Settings of the estimates: estimators, clip, level,
-            target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit, by, refute, weight_column.
+            target_file, on, fit_reward_model, reward_limit, by, refute, weight_column.
             Reading: context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is, fold_case.
 
     Raises:
@@ -249,9 +246,7 @@ def answer_file(
         **{name: stated[name] for name in questions if name in stated},
     )
     with as_file(table) as path:
-        answer = answer_question(
-            path, question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
-        )
+        answer = answer_question(path, question, reading, metrics=metrics, require=require, min_rows=min_rows)
         if is_in_memory(table):
             answer = answer.called({str(path): IN_MEMORY})
         assert answer.stamp  # computes it now, because the file of a table in memory is removed after this block
@@ -263,11 +258,9 @@ def answer_question(
     question: Question,
     reading: Reading,
     *,
-    cluster: str | None = None,
     metrics: str | os.PathLike[str] | None = None,
     require: str | None = None,
     min_rows: int | None = None,
-    gather: Gather | None = None,
 ) -> FileAnswer:
     """Estimate from a log file of any kind, and check the answer against the requirement.
 
@@ -275,31 +268,27 @@ def answer_question(
         path: path of the log.
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the file.
-        cluster: column that groups dependent rows; None for the users.
         metrics: path of a second file with users' outcomes, for a table of assignments.
         require: "trust", "caution" or "better"; None for no requirement.
         min_rows: least number of rows; fewer are an error.
-        gather: function that reads parts in parallel; None to read them one after another.
 
     Raises:
         UserError: a file, a column, a value or an argument is wrong.
     """
     _check_choices(reading.propensities_of, require)
-    exact = not reading.says_more  # before ``cluster`` is added, which says nothing about the form of the file
-    if cluster is not None:
-        reading = replace(reading, columns={**reading.columns, "user": cluster})
+    exact = not reading.says_more
     second = None if metrics is None else path_of(metrics)
     files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with open_tool_log(
         path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
     ) as tool:
         if tool is not None:
-            answer = estimate_tool_log(tool, question, reading, gather)
+            answer = estimate_tool_log(tool, question, reading)
         elif metrics is not None:
             raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
         else:
             file = TableFile.open(path, reading.decimal)
-            answer = _estimate_table(file, question, reading, require, gather, exact=exact)
+            answer = _estimate_table(file, question, reading, require, exact=exact)
     _refuse_empty(path, answer.records, min_rows)
     answer = replace(answer, records=without_margins(answer.records), segments=without_margins(answer.segments))
     records = answer.records + answer.segments
@@ -329,7 +318,7 @@ def _check_choices(propensities_of: str | None, require: str | None) -> None:
 
 
 def _estimate_table(
-    file: TableFile, question: Question, reading: Reading, require: str | None, gather: Gather | None, *, exact: bool
+    file: TableFile, question: Question, reading: Reading, require: str | None, *, exact: bool
 ) -> Answer:
     """Estimate from a table of slates or of single items.
 
@@ -338,7 +327,6 @@ def _estimate_table(
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the file.
         require: the requirement; None without one.
-        gather: function that reads parts in parallel; None to read them one after another.
         exact: True if the user states nothing about the file, so that a log of this package is read by its own schema.
 
     Raises:
@@ -358,20 +346,19 @@ def _estimate_table(
     perhaps = perhaps_slates(file, reading.columns, policy_columns)
     exact = exact and not (question.target_file or question.on or question.fit_reward_model) and is_own_schema(file)
     reading = replace(_of_single_items(file.path, question, reading), exact=exact)
-    answer = estimate_log(file, question, reading=reading, gather=gather)
+    answer = estimate_log(file, question, reading=reading)
     if perhaps is None:
         return answer
     return answer.with_findings([Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)], first=True)
 
 
-def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
+def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading) -> Answer:
     """Estimate from a tool's log; without targets, the policies in it are compared with the logging policy.
 
     Args:
         tool: log opened by :func:`recsim_mnar.datasets.tool_logs.open_tool_log`.
         question: policies to estimate, and the settings of the estimates.
         reading: statements about the columns and rows of the log.
-        gather: function that reads parts in parallel; None to read them one after another.
 
     Raises:
         UserError: assignments without rewards, or invalid columns and values.
@@ -389,7 +376,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
     columns = {role: name for role, name in reading.columns.items() if name in tool.file.names}
     context = list(dict.fromkeys([*reading.context, *tool.context]))
     reading = replace(reading, columns=columns, context=context, target_is="probability")
-    answer = estimate_log(tool.file, question, reading=reading, gather=gather)
+    answer = estimate_log(tool.file, question, reading=reading)
     findings = [Finding(damage.code, GRAVE, damage.size, damage.message, damage.advice) for damage in tool.damages]
     return replace(answer.with_findings(findings), lines=[*tool.lines, *answer.lines])
 

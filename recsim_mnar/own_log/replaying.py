@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import FITTED_ON, PROPENSITY_MIN
-from recsim_mnar.answers.sentence import Sentence, logged_by
+from recsim_mnar.answers.sentence import Sentence
+from recsim_mnar.answers.words import logged_by
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, texts_of
 from recsim_mnar.log.blocks import FiledLog, LogBlocks, Survey
@@ -173,16 +174,13 @@ def _of_other_seeds(data: Log | LogBlocks, training: Training) -> bool:
     return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
 
 
-def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
-    """Split the users of a log at random into two parts, each with the other part as training log.
+def split(given: Given, seed: int, train_share: float) -> Given:
+    """Split the users of a log at random: rows of some, with those of the others as the training log.
 
     Args:
         given: the log.
         seed: seed of the draws, one per user.
-        train_share: expected share of all users in the training log of the first part.
-
-    Returns:
-        The two parts, as logs to replay.
+        train_share: expected share of all users in the training log.
 
     Raises:
         UserError: all users are in one part.
@@ -190,24 +188,19 @@ def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
     log = given.whole()
     users = log.users()
     draws = uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0)
-    first_users = users[draws < 1.0 - train_share]
-    if len(first_users) in (0, len(users)):
+    judging = users[draws < 1.0 - train_share]
+    if len(judging) in (0, len(users)):
         raise UserError(f"{given.path}: {len(users)} users are too few to be split; give a log of more users")
-    in_first = np.isin(log["user"], first_users)
-    first = log.select(in_first)
-    second = log.select(~in_first)
-    return [
-        Given.at_once(given.path, data, training, given.ours) for data, training in ((first, second), (second, first))
-    ]
+    judges = np.isin(log["user"], judging)
+    return Given.at_once(given.path, log.select(judges), log.select(~judges), given.ours)
 
 
-def check_training(given: Given, train: Path | None, training: Training, learners: Mapping[str, Learner]) -> None:
+def check_training(given: Given, train: Path | None, learners: Mapping[str, Learner]) -> None:
     """Validate the training log before any agent is fitted on it.
 
     Args:
-        given: the log to replay.
+        given: the log to replay and the training log.
         train: path of the training log; None if none is named.
-        training: the training log.
         learners: learners by name.
 
     Raises:
@@ -220,7 +213,7 @@ def check_training(given: Given, train: Path | None, training: Training, learner
                 raise _unfitted(name, given.path)
         return
     replayed_world = _World.of(given.provenance)
-    training_world = _World.of(training.provenance)
+    training_world = _World.of(given.training.provenance)
     for key, words in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
         replayed_value = getattr(replayed_world, key)
         training_value = getattr(training_world, key)
@@ -229,7 +222,7 @@ def check_training(given: Given, train: Path | None, training: Training, learner
                 f"--train {train}: its {words} is {training_value}, that of {given.path} is {replayed_value}, so their "
                 "items are not the same; name a log of the same world and catalogue"
             )
-    holdings = _holdings(training)
+    holdings = _holdings(given.training)
     for name, learner in learners.items():
         check_needs(name, learner, holdings, f"--train {train}")
 
@@ -238,8 +231,8 @@ def _unfitted(name: str, log: Path) -> UserError:
     """Create the error for an agent that must be fitted without a training log."""
     return UserError(
         f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
-        "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
-        "judges on the other)"
+        "used, for an agent must not have seen those whom it is judged on (estimate LOG --agents fits on some and "
+        "judges on the others)"
     )
 
 
@@ -305,12 +298,11 @@ class Fitting:
     seed: int
     digest: str | None
 
-    def policies(self, given: Given, half: int | None, report: Callable[[str], None]) -> tuple[Policies, Story]:
+    def policies(self, given: Given, report: Callable[[str], None]) -> tuple[Policies, Story]:
         """Fit all policies on the training log.
 
         Args:
             given: the log to replay and the training log.
-            half: number of the part of split users to record; None if users were not split.
             report: function that is called with a line when a stage begins.
 
         Returns:
@@ -323,7 +315,7 @@ class Fitting:
             report(f"fit {name}")
             fitted[name] = self._policy(given, name)
         report(f"replay {', '.join(fitted)}")
-        story = self._story(given, fitted, half)
+        story = self._story(given, fitted)
         return {name: as_replayed(policy, size) for name, policy in fitted.items()}, story
 
     def write(
@@ -384,7 +376,7 @@ class Fitting:
             cause = error if self.digest is not None else _unfitted(name, given.path)
             raise cause from None
 
-    def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> Story:
+    def _story(self, given: Given, fitted: Mapping[str, Any]) -> Story:
         """Return the provenance of the policies that were fitted on the training log; empty without one."""
         if self.digest is None:
             return {}
@@ -393,8 +385,6 @@ class Fitting:
             return {}
         entry: dict[str, object] = {"policies": learned, "digest": self.digest}
         entry |= {"shared": given.survey.shared_users, "users": given.survey.n_users}
-        if half is not None:
-            entry["half"] = half
         return {FITTED_ON: entry}
 
     def _learned(self, name: str, fitted: Any) -> bool:
@@ -551,16 +541,16 @@ def replayed(
     if not learners or len(learners) < len(agents):
         raise UserError(f"agents must be different names, at least one, got {list(agents)}")
     logs = given_logs(log, None, reading)
-    part = halves_of(logs, seed, train_share)[0]  # agents are fitted on the second part and replayed on the first
+    part = split(logs, seed, train_share)
     data = part.whole()
     if np.isnan(data["propensity"][data.is_bandit]).any():
         raise UserError(
             f"{log} has no propensity for some items shown, and agents are judged by these: log the probability with "
             "which each item is shown"
         )
-    check_training(logs, log, part.training, learners)
+    check_training(part, log, learners)
     fit = Fitting(learners, items_of(logs, None), seed, digest_of_log(log))
-    fitted, story = fit.policies(part, half=1, report=report)
+    fitted, story = fit.policies(part, report)
     with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
         target = Destination(Path(folder) / "replayed.parquet", "parquet", resume=False)
         fit.write(part, fitted, story, logging_policy(logs.provenance), target)

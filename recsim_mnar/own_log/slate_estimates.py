@@ -5,7 +5,6 @@ The values are those of :func:`recsim_mnar.estimators.rankings.estimate_ranking_
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import re
 from collections.abc import Collection, Mapping, Sequence
@@ -24,7 +23,7 @@ from recsim_mnar.answers.records import (
     with_findings,
     with_known_bound,
 )
-from recsim_mnar.answers.sentence import Record
+from recsim_mnar.answers.words import Record
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
 from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value
@@ -58,7 +57,6 @@ _OF_SINGLE_ITEMS = {
     "by": "--by",
     "refute": "--refute",
     "reward_limit": "--reward-limit-column",
-    "unsupported": "--unsupported",
 }
 """Fields of a question that are for single items only, with their options."""
 _OBP_NAMES = (
@@ -187,19 +185,18 @@ class _Table:
         reading = replace(reading, columns=columns, key=slates.columns["slate"], context=gaps, times=True)
         return _Table(slates, reading, complete, gaps, propensity)
 
-    def read(self, named: Mapping[str, str | None], others: Sequence[str]) -> tuple[BanditFile, Mapping[str, Any]]:
+    def read(self, named: Mapping[str, str | None]) -> tuple[BanditFile, Mapping[str, Any]]:
         """Read all rows.
 
         Args:
             named: columns by role that the user named.
-            others: further columns of numbers.
 
         Returns:
             log: the rows.
             ranked: by policy, the items that it ranks, for policies whose columns hold items.
         """
         of_kinds = [name for name in self.slates.probabilities.values() if name != self.propensity]
-        others = [self.slates.columns["position"], *of_kinds, *others]
+        others = [self.slates.columns["position"], *of_kinds]
         table = BanditLog.open(self.slates.file, self.policies, reading=self.reading, extra_columns=others)
         # The columns of slates were passed on as if the user had named them.
         how = {role: way if named.get(role) else RECOGNISED for role, way in table.columns.how.items()}
@@ -230,32 +227,19 @@ class _Table:
         return "", ""
 
 
-def read_slates(
-    slate_file: SlateFile, reading: Reading, policies: Sequence[str] = (), others: Sequence[str] = ()
-) -> SlateLog:
+def read_slates(slate_file: SlateFile, reading: Reading, policies: Sequence[str] = ()) -> SlateLog:
     """Read a file of slates.
 
     Args:
         slate_file: the file.
         reading: the user's statements about it.
         policies: target policies, by the names of their columns without endings.
-        others: further columns of numbers.
 
     Raises:
         UserError: invalid values; no column of probabilities.
     """
     table = _Table.of(slate_file, reading, policies)
-    try:
-        log, ranked = table.read(reading.columns, others)
-    except UserError as error:
-        if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
-            raise
-        # Report the problems of the slates with it: read once more without the rows that cannot be read.
-        problems: list[Problem] = []
-        with contextlib.suppress(UserError):
-            readable = replace(reading, drop_missing=True, drop_invalid=1.0)
-            problems = read_slates(slate_file, readable, policies, others).slates.problems
-        raise UserError("; ".join([str(error), *map(str, problems)]), code=error.code) from error
+    log, ranked = table.read(reading.columns)
     if log.propensity is None or log.key is None:
         source = slate_file.file.path
         raise UserError(f"{source}: no column is recognised as the propensity. Name it with --propensity-column")
@@ -369,15 +353,12 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
             # Without the columns that reading lists has added.
             in_file = [name for name in names if name not in getattr(slate_file.file, "added", {}).values()]
             raise UserError(f"{path} has no column {name!r}; {nearest(name, in_file)}", code="no_such_column")
-    models = {key: getattr(question, key) for key in ("q_logged", "q_target") if getattr(question, key) is not None}
-    slates = read_slates(slate_file, reading, targets, list(models.values()))
+    slates = read_slates(slate_file, reading, targets)
     slates.refuse()
     if baseline is not None and baseline not in {*logging_names, *slates.kinds.values()}:
         raise UserError(f"--baseline {baseline}: of slates differences are from today's policy: --baseline today")
     ask_today = baseline is not None or len(targets) < len(question.targets)
-    return _Ranked(slate_file, slates, question, models).answer(
-        targets, baseline or propensity_name, ask_today=ask_today
-    )
+    return _Ranked(slate_file, slates, question).answer(targets, baseline or propensity_name, ask_today=ask_today)
 
 
 class _Ranked:
@@ -388,11 +369,10 @@ class _Ranked:
             top row of each slate.
         columns: arguments of the estimators by name, one value per row.
         logged: by kind, the logging policy's probabilities.
-        models: a reward model's predictions, by the name of their argument.
         bound: smallest propensity by statement or provenance; None if it is unknown.
     """
 
-    def __init__(self, slate_file: SlateFile, slates: SlateLog, question: Question, models: Mapping[str, str]) -> None:
+    def __init__(self, slate_file: SlateFile, slates: SlateLog, question: Question) -> None:
         self.one_reward = slate_file.one_reward
         self.slates = slates
         self.question = question
@@ -415,7 +395,6 @@ class _Ranked:
             self.columns["action"] = names[log.action.codes[self.rows]]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
-        self.models: dict[str, Floats] = {key: log.others[name][self.rows] for key, name in models.items()}
         self.provenance = provenance_of(slate_file.file.parts) if slate_file.own else {}
         self.bound = known_bound(self.provenance, question.stated, log.columns["propensity"])
 
@@ -469,7 +448,7 @@ class _Ranked:
             UserError: the target and the log have no kind of probability in common.
         """
         question = self.question
-        stated = {key: value for key, value in question.stated.items() if value is not None} | self.models
+        stated = {key: value for key, value in question.stated.items() if value is not None}
         least_propensity = stated.pop("propensity_min", self.bound)
         # A bound is about items at their positions; for whole slates it only means that none is impossible.
         stated.setdefault("full_support", None)

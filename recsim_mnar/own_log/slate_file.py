@@ -534,8 +534,6 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
 def _check_positions(slates: Slates, place: Floats, begins: Ints, repeated: NDArray[np.bool_], column: str) -> None:
     """Add slates whose positions do not count up from the usual top position, 0 or 1, to the problems.
 
-    The tops are compared first: if some slates count from 0 and others from 1, none of them has a gap.
-
     Args:
         slates: the slates.
         place: (n,) position of each row, in the order of slates.
@@ -543,17 +541,10 @@ def _check_positions(slates: Slates, place: Floats, begins: Ints, repeated: NDAr
         repeated: (S,) True for slates with a repeated position, which is another problem.
         column: column of positions.
     """
-    sizes = slates.sizes
-    top = place[begins]
-    usual_top = float(np.median(top))
-    if usual_top not in (0.0, 1.0):
-        usual_top = 1.0 if place.min() == 1.0 else 0.0
-    usual = int(np.bincount(sizes).argmax())
-    # A slate that begins at 1 instead of 0 may also lack its top item: only one of the usual size counts from 1.
-    other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
-    slates.add("slate_gap", other_top, column, says="top", do="top", other_top=1 - usual_top, top=usual_top)
-    base = np.repeat(np.where(other_top, top, usual_top), sizes)
-    expected = base + np.arange(place.size) - np.repeat(begins, sizes)
+    top = float(np.median(place[begins]))
+    if top not in (0.0, 1.0):
+        top = 1.0 if place.min() == 1.0 else 0.0
+    expected = top + np.arange(place.size) - np.repeat(begins, slates.sizes)
     slates.add("slate_gap", np.logical_or.reduceat(place != expected, begins) & ~repeated, column)
 
 

@@ -155,8 +155,10 @@ class TargetFile:
             place = log.row_numbers - 1
             absent = np.zeros(len(log), np.bool_)
         else:
-            place, absent = _matched(log.key, keys)
-            lines += self._unused(log.key, keys, place[~absent])
+            code = log.key.codes_in(keys)
+            place = np.maximum(code, 0)
+            absent = code < 0
+            lines += self._unused(log.key, keys)
         if log.key is not None and absent.all():
             raise UserError(
                 f"no {self.key} of {log.source} is in {self.file.path} (for instance {_example(log.key)} and "
@@ -166,20 +168,9 @@ class TargetFile:
             return self._by_action(log, rows, keys, (place, absent), lines)
         return self._by_policy(log, rows, keys, (place, absent), lines, drop_missing)
 
-    def _unused(self, log: Ids, keys: Ids, used: NDArray[np.int64]) -> Iterator[str]:
-        """Yield notes on keys of the file that no decision has: of rows that were left out, or of no row at all.
-
-        Args:
-            log: keys of the decisions; its ids include those of rows that were left out for a missing value.
-            keys: keys of the file.
-            used: codes of the keys that decisions have.
-        """
-        n_unused = int(keys.number - len(np.unique(used)))
-        all_ids = Ids(np.arange(log.number), log.ids)  # each key of the log once, whether or not its row was kept
-        place, absent = _matched(all_ids, keys)
-        n_unknown = int(keys.number - len(np.unique(place[~absent])))
-        if n_unused - n_unknown:
-            yield f"{n_unused - n_unknown:,} keys of {self.file.path.name} belong to rows of the log that are left out"
+    def _unused(self, log: Ids, keys: Ids) -> Iterator[str]:
+        """Yield a note on keys of the file that the log lacks; ids of ``log`` include those of rows left out."""
+        n_unknown = int(np.count_nonzero(Ids(np.arange(keys.number), keys.ids).codes_in(log) < 0))
         if n_unknown:
             yield f"{n_unknown:,} keys of {self.file.path.name} are not in the log"
 
@@ -324,12 +315,6 @@ class TargetFile:
         texts[np.flatnonzero(is_wrong)[:3]] = written
         rows.note("sum", "", is_wrong, "the probabilities do not sum to 1", values=texts)
         return np.nan_to_num(table, nan=0.0)
-
-
-def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return, for each key (n,) of the log, its code in the file (0 if the file lacks it), and True if it lacks it."""
-    code = log.codes_in(file)  # -1 for a key that the file lacks
-    return np.maximum(code, 0), code < 0
 
 
 def _row_of(keys: Ids) -> NDArray[np.int64]:

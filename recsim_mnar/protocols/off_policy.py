@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import with_adaptive_findings
-from recsim_mnar.answers.sentence import Amounts, identified, lacks
 from recsim_mnar.answers.weights import WeightTally
+from recsim_mnar.answers.words import Amounts, identified, lacks
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, Facts, estimate_value
 from recsim_mnar.estimators.cross_fitted import ActionMeans

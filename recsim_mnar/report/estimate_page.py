@@ -9,25 +9,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.answers.records import reasons, segment_label, segment_lines, segment_reasons, segment_title
-from recsim_mnar.answers.sentence import (
-    TOLERANCE,
+from recsim_mnar.answers.sentence import TOLERANCE, Sentence, intervals_of, sentence_of, within_limits
+from recsim_mnar.answers.weights import WeightDistribution, weight_distribution
+from recsim_mnar.answers.words import (
     Amounts,
     Record,
-    Sentence,
     baseline_of,
     cells,
-    intervals_of,
     label,
     lacks,
     partly_covered,
+    reasons,
     relative_change,
-    sentence_of,
+    segment_label,
+    segment_lines,
+    segment_reasons,
+    segment_title,
     target_of,
     verdict_in_words,
-    within_limits,
 )
-from recsim_mnar.answers.weights import WeightDistribution, weight_distribution
 from recsim_mnar.own_log.ab_plan import ABPlan
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.protocols.records import listed, plain

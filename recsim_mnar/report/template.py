@@ -16,7 +16,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from recsim_mnar.answers.sentence import Sentence, per_cent
+from recsim_mnar.answers.sentence import Sentence
+from recsim_mnar.answers.words import per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import BEST, Record, has_interval, listed

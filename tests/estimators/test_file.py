@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from recsim_mnar.cli.estimation import records_table
 from recsim_mnar.errors import UserError
 from toys import refused
 from twins.facts import difference, estimate_value
@@ -212,19 +209,3 @@ def test_a_part_without_a_column_is_named(tmp_path, table, kind):
 def test_events_that_are_none_are_named(path, decisions, event, words):
     with pytest.raises(UserError, match=words):
         estimate_file(write(decisions.assign(event=event), path), ["a"])
-
-
-def test_models_come_from_columns_and_a_difference_they_do_not_have_is_named(path, table):
-    write(table.assign(q=0.05, q_a=0.04), path)
-    question = {"baseline": "b", "q_logged": "q", "q_target": "q_a"}
-    with pytest.raises(UserError, match="no difference from the baseline 'b' with dr: it is known for ips"):
-        estimate_file(path, ["a"], estimators=["dr"], **question)
-    records = estimate_file(path, ["a"], estimators=["ips", "dm"], **question)
-    assert records[1]["value"] == pytest.approx(0.04)
-    assert [r["estimator"] for r in records if "baseline" in r] == ["ips"]
-    console = Console(width=160, record=True, file=io.StringIO())
-    console.print(records_table(records))
-    text = console.export_text()
-    assert "No difference from the baseline with dm" in text
-    assert "a - b" in text
-    assert f"{100 * records[0]['value']:.3g}" in text

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.answers.records import advised_once, estimate_columns, reasons
-from recsim_mnar.answers.sentence import Amounts, cells, covered_share, identified, lacks, leading, sentence_of
+from recsim_mnar.answers.records import estimate_columns
+from recsim_mnar.answers.sentence import leading, sentence_of
+from recsim_mnar.answers.words import Amounts, cells, covered_share, identified, lacks, reasons
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.verdict import Finding, Verdict
 from recsim_mnar.log.columns import Clusters, LogColumns
@@ -194,22 +195,6 @@ def test_the_same_caution_is_said_once():
     ]
     # Of a policy that is not covered another sentence says how much.
     assert reasons([record("c", 0.1, 0.0, 0.9, GAP, DOUBT)]) == []
-
-
-def test_of_advice_that_differs_by_its_number_the_largest_is_given():
-    def more(code, severity, times, unit="users"):
-        return Finding(code, severity, 1.0, code, f"log about {times:,} times as many {unit}")
-
-    doubts = [more("few_carry", 1.0, 2), more("wide_interval", 2.0, 1100), more("effective_sample", 1.0, 2)]
-    heavy = Finding("heavy_tail", 1.0, 1.0, "heavy", "explore more")
-    records = [record("a", 0.1, 0.0, 0.2, *doubts, heavy), record("b", 0.1, 0.0, 0.2, more("few_carry", 1.0, 3))]
-    told = {(reason.message, reason.policies): reason.action for reason in advised_once(reasons(records))}
-    assert [action.count("log about") for action in told.values()].count(1) == 2  # one for each policy
-    assert "1,100" in told["wide_interval", ("a",)]
-    assert told["few_carry", ("a",)] == told["effective_sample", ("a",)] == ""
-    assert told["heavy", ("a",)] == heavy.action
-    equal = [more("few_carry", 1.0, 2), more("effective_sample", 1.0, 2)]
-    assert [bool(r.action) for r in advised_once(reasons([record("a", 0.1, 0.0, 0.2, *equal)]))].count(True) == 1
 
 
 @pytest.mark.parametrize(

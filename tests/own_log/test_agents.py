@@ -9,7 +9,7 @@ import pytest
 from recsim_mnar import Log, estimate_agents, plan_ab
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.replaying import given_logs, halves_of
+from recsim_mnar.own_log.replaying import given_logs, split
 from toys import only, read_json, refused
 from twins.commands import done, fails, run
 
@@ -46,22 +46,13 @@ def log(tmp_path):
     return path
 
 
-def without_input(path):
-    """Records of an estimate without the names of files."""
-    return [{name: value for name, value in record.items() if name != "input"} for record in read_json(path)]
-
-
-def test_it_is_the_three_commands_by_hand(capsys, tmp_path):
+def test_the_command_says_what_the_function_does(capsys, tmp_path):
     log = tmp_path / "made"
     world = ("--world", "sessions", "--preset", "quick", "--set", "n_items=10", "--set", "n_flips=5", "--seed", 3)
     done(capsys, "simulate", *world, "--policy", "user-popularity+epsilon=0.5", "--users", 400, "--out", log)
     agents = "user-popularity-greedy+epsilon=0.5,popularity+epsilon=0.5"
     out = done(capsys, "estimate", log, "--agents", agents, "--json", tmp_path / "at-once.json")
-    done(capsys, "replay", log, "--policy", agents, "--split-users", "--out", tmp_path / "r.parquet")
-    asked = ("--target", agents, "--baseline", "today", "--json", tmp_path / "by-hand.json")
-    done(capsys, "estimate", tmp_path / "r-half-1.parquet", *asked)
-    records = without_input(tmp_path / "by-hand.json")
-    assert without_input(tmp_path / "at-once.json") == records
+    records = read_json(tmp_path / "at-once.json")
     in_python = estimate_agents(log, agents.split(",")).records
     assert [record["value"] for record in in_python] == [record["value"] for record in records]
     sentence = records[0]["sentence"]
@@ -91,7 +82,7 @@ def test_where_favourites_are_clicked_no_more_none_is_ahead(save, capsys):
 
 @pytest.mark.parametrize("share", [0.2, 0.7])
 def test_agents_are_fitted_on_the_share_of_users_that_is_named(log, share):
-    part = halves_of(given_logs(log, None, Reading()), 0, share)[0]
+    part = split(given_logs(log, None, Reading()), 0, share)
     n_judged = len(part.whole().users())
     n_fitted = len(part.training.users())
     assert n_judged + n_fitted == 600

@@ -146,13 +146,6 @@ def test_who_deletes_visits_is_told(save):
     assert today["verdict_level"] != "trust"
 
 
-@pytest.mark.parametrize("separate", [False, True])
-def test_who_says_that_events_are_separate_hears_no_more_of_copies(save, separate):
-    path = save(again(shop(), 0.3))
-    answer = estimate_log(path, QUESTION, reading=Reading(separate_events=separate))
-    assert ("rows_repeated" in codes(answer.records[0])) is not separate
-
-
 def test_a_log_written_twice_has_copies(save):
     frame, _ = dated()
     path = save(pd.concat([frame, frame]))
@@ -203,3 +196,10 @@ def test_some_groups_of_a_large_log_say_what_chance_explains(save, monkeypatch):
     of_some = expected_by_chance()
     assert of_some == pytest.approx(of_all, rel=0.15)
     assert of_some != of_all
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_who_says_that_events_are_separate_hears_no_more_of_copies(save, separate):
+    path = save(again(shop(), 0.3))
+    answer = estimate_log(path, QUESTION, reading=Reading(separate_events=separate))
+    assert ("rows_repeated" in codes(answer.records[0])) is not separate

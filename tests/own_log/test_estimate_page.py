@@ -118,13 +118,6 @@ def test_the_front_of_the_page_has_the_numbers_of_the_records(foreign_file, tmp_
     assert "choose from at most 5 items in this place?" in front
 
 
-def test_the_page_names_the_columns_that_were_read_and_the_next_step(foreign_file, tmp_path):
-    assert run("estimate", foreign_file, "--target", "better", "--out", tmp_path / "page") == 0
-    page = unlinked(tmp_path / "page" / "report.html")
-    assert "taken: reward: clicks; propensity: pscore; user: shopper_id" in page
-    assert "--baseline today" in page
-
-
 def test_a_policy_is_not_doubted_for_one_whose_name_holds_its_own(save, tmp_path, monkeypatch):
     """The mean weight of ``ab`` is 1.03, and says nothing of ``a``."""
     rng = np.random.default_rng(0)
@@ -142,22 +135,6 @@ def test_a_policy_is_not_doubted_for_one_whose_name_holds_its_own(save, tmp_path
     assert "1.03" not in doubt
 
 
-def test_two_runs_write_the_same(foreign_file, tmp_path):
-    texts = []
-    for name in ("a", "b"):
-        out = tmp_path / name / "page"
-        assert run("estimate", foreign_file, "--target", "better", "--out", out) == 0
-        files = [(out / file).read_text() for file in ("results.json", "report.html")]
-        texts.append([text.replace(str(tmp_path / name), "") for text in files])
-    assert texts[0] == texts[1]
-
-
-def test_without_propensities_the_page_says_that_they_are_estimated(foreign_file, tmp_path):
-    foreign_file.write_text(foreign_file.read_text().replace("pscore", "noise", 1))
-    assert run("estimate", foreign_file, "--target", "better", "--out", tmp_path / "page") == 0
-    assert "has no propensities" in unlinked(tmp_path / "page" / "report.html")
-
-
 def test_no_page_within_the_log_or_beside_other_files(own_file, tmp_path, capsys):
     log = own_file.parent
     assert run("estimate", log, "--target", "better", "--out", log / "page") == 2
@@ -166,11 +143,6 @@ def test_no_page_within_the_log_or_beside_other_files(own_file, tmp_path, capsys
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "x").write_text("")
     assert run("estimate", log, "--target", "better", "--out", tmp_path / "full") == 2
-
-
-def test_a_failed_run_leaves_no_page(own_file, tmp_path):
-    assert run("estimate", own_file.parent, "--target", "none", "--out", tmp_path / "page") == 2
-    assert not (tmp_path / "page").exists()
 
 
 def test_weights_in_numbers():

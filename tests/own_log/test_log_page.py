@@ -87,15 +87,6 @@ def test_other_worlds(tmp_path, world, policy, words):
     assert words in (out / "report.html").read_text()
 
 
-def test_a_finished_run_gets_its_page_later(tmp_path):
-    asked = ("simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", 30)
-    assert run(*asked, "--out", tmp_path / "run") == 0
-    assert not (tmp_path / "run" / "report.html").exists()
-    assert run(*asked, "--out", tmp_path / "run", "--resume", "--report") == 0
-    assert (tmp_path / "run" / "report.html").exists()
-    assert run("verify", tmp_path / "run") == 0
-
-
 def test_hostile_names_are_text(tmp_path):
     name = "<script>alert(1)</script>\u202e\"' &amp;" + "x" * 300
     numbers = LogNumbers({"world": {"name": name}, "policy": {"name": name}, "seed": 1, "n_users": 3}, 4, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 
 import numpy as np
@@ -16,9 +17,11 @@ from recsim_mnar.own_log.estimating import Question, estimate_log
 from toys import read_json
 from twins.commands import done, fails, run
 from twins.findings import advice_of, finding, fitting_lines
+from twins.pages import unlinked
 
 N, ITEMS = 12_000, 5
 TARGET = ("--target", "new_model_prob", "--baseline", "today")
+BOUND = ("--propensity-min", "15 %")
 
 
 def table() -> pd.DataFrame:
@@ -94,29 +97,69 @@ def test_words_that_differ_in_capitals_are_folded_only_where_asked(file, tmp_pat
     assert {record["segment"] for record in records if "by" in record} == segments
 
 
+def line_on_segments(folder) -> str:
+    """The line on segments, which stands below the title and above the next step."""
+    page = unlinked(folder / "report.html")
+    (line,) = re.findall(r'<p class="lift but">(.*?)</p>', page)
+    assert page.index("<h1>") < page.index(line) < page.index('<p class="next">')
+    return line
+
+
+def test_the_first_line_names_the_segments_that_lose(file, tmp_path, capsys):
+    folder = tmp_path / "page"
+    out = done(capsys, "estimate", file, *TARGET, *BOUND, "--by", "device", "--out", folder)
+    assert "By device it is worse than today's policy in Desktop." in out.splitlines()[0]
+    segments = read_json(folder / "results.json")["sentence"]["segments"]
+    assert segments.pop("by") == "device"
+    assert segments == {"worse": ["Desktop"], "better": ["Mobile"], "cannot_tell": ["Tablet"], "do_not_use": []}
+    share = r"\([\d.]+ % \u2192 [\d.]+ %\)"
+    on_page = f"By device: worse on Desktop {share}; better on Mobile {share}; not clear on Tablet\\."
+    assert re.fullmatch(on_page, line_on_segments(folder))
+
+
 def test_one_column_of_segments_at_a_time(file):
     with pytest.raises(UserError, match=r"--by country,device: one column at a time. Run it once per column"):
         estimate_log(file, Question(["new_model_prob"], by="country,device"))
 
 
-@pytest.mark.parametrize(
-    ("options", "begin", "watched"),
-    [
-        ([], "Run ", False),
-        (["--users-per-day", "500"], "Let users enter for ", True),
-        (["--time-column", "none"], "Take ", False),
-    ],
-    ids=["by dates", "entering", "no dates"],
-)
-def test_a_plan_watches_only_users_who_enter_anew(file, capsys, options, begin, watched):
-    """By dates everybody who comes takes part; users who enter are watched as long as the log is."""
-    out = done(capsys, "plan", "ab", file, "--lift", "10%", *options)
-    assert out.startswith(begin)
-    assert ("and watch each for 14 days" in out.splitlines()[0]) == watched
+def test_the_next_step_is_a_line_that_runs(frame, save_messily, capsys):
+    frame.loc[frame.item_sku == "SKU-4", "new_model_prob"] = 0.3
+    frame.loc[frame.item_sku == "SKU-0", "new_model_prob"] = 0.0
+    kept = frame.item_sku.isin(["SKU-0", "SKU-4"])
+    frame["new_model_prob"] = frame.new_model_prob.where(kept, frame.shown_prob)
+    file = save_messily(frame.rename(columns={"clicked": "bookings"}), "my log.csv")
+    named = ("--reward-column", "bookings", "--propensity-min", ".15", "--deduplicate")
+    first, line, *_ = done(capsys, "estimate", file, *TARGET, *named).splitlines()
+    assert first.count("Next: try it in an A/B test") == 1
+    words = shlex.split(line)
+    assert words[:4] == ["recsim-mnar", "plan", "ab", str(file)]
+    plan = done(capsys, *words[1:])
+    assert plan.startswith("lift ")
+    assert "in whole weeks: " in plan.splitlines()[0]
 
 
-def test_two_signs_of_per_cent_are_no_number(file, capsys):
-    assert "'15%' is not a number" in fails(capsys, "estimate", file, *TARGET, "--propensity-min", "15%%")
+@pytest.mark.slow
+@pytest.mark.parametrize("items", [False, True])
+@pytest.mark.parametrize("fault", ["top", "shuffled"])
+def test_a_column_that_is_not_of_the_item_shown(frame, save_messily, fault, items):
+    """Both suspects are named."""
+    rng = np.random.default_rng(1)
+    law = 0.9 * rng.dirichlet(np.full(ITEMS, 0.3), N) + 0.02
+    shown = (rng.random((N, 1)) > law.cumsum(axis=1)[:, :-1]).sum(axis=1)
+    frame["shown_prob"] = law[np.arange(N), shown]
+    if fault == "top":
+        frame["new_model_prob"] = law.max(axis=1)
+    else:
+        frame["new_model_prob"] = rng.permutation(frame.shown_prob.to_numpy())
+    if items:
+        frame["item_sku"] = [f"SKU-{number}" for number in shown]
+        suspect = "whether new_model_prob is of the item shown"
+    else:
+        del frame["item_sku"]
+        suspect = "either the logged probabilities or the new policy's column are not of the item shown"
+    file = save_messily(frame)
+    (record,) = estimate_log(file, Question(["new_model_prob"], estimators=["ips"])).records
+    assert suspect in finding(record, "propensities").action
 
 
 def test_interactions_with_empty_items(save, tmp_path, capsys):

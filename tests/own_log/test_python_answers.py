@@ -8,7 +8,6 @@ import pytest
 
 from recsim_mnar import estimate_file, plan_ab
 from recsim_mnar.errors import UserError
-from twins.commands import run
 
 N = 3000
 
@@ -70,25 +69,3 @@ def test_an_answer_is_short_and_has_a_frame():
     alone = estimate_file(frame(), "new")
     assert "segment" not in alone.frame()
     assert alone.frame().shape == (2, 8)
-
-
-def test_records_hold_reasons_to_doubt_and_nothing_else():
-    answer = estimate_file(frame(), "new", baseline="today", by="group")
-    doubted = [record for record in answer.records if record["findings"]]
-    assert {record["verdict_level"] for record in doubted} == {"caution"}
-    assert {finding["level"] for record in answer.records for finding in record["findings"]} == {"caution"}
-
-
-def test_the_terminal_shows_each_interval_that_holds(tmp_path, capsys):
-    """Of two segments the value, today's and the difference; every doubt is about a row of the table."""
-    frame().to_csv(tmp_path / "log.csv", index=False)
-    status, out, _ = run(
-        capsys, "estimate", tmp_path / "log.csv", "--target", "new", "--baseline", "today", "--by", "group"
-    )
-    assert status == 0
-    rows = [line for line in out.splitlines() if line.startswith("│ rare") or line.startswith("│ usual")]
-    assert len(rows) == 6
-    assert "all 6 intervals" in out
-    doubts = [line.partition(")")[0] for line in out.splitlines() if line.startswith("caution (")]
-    assert len(doubts) == [line.split("│")[-2].strip() for line in rows].count("caution")
-    assert set(doubts) <= {"caution (new in rare", "caution (the random traffic in rare"}

@@ -9,7 +9,6 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.errors import UserError
 from toys import drawn_rows, only, read_json
 from twins.commands import done
 from twins.pages import unlinked
@@ -72,8 +71,3 @@ def test_without_propensities_today_is_the_mean_reward(answer_of, seed):
     assert difference["low"] <= (TARGET - SYSTEM) @ CLICKED <= difference["high"]
     assert difference["high"] - difference["low"] < target["high"] - target["low"]
     assert answer.sentence.answer == "looks_better"
-
-
-def test_without_propensities_no_other_policy_is_a_baseline(answer_of):
-    with pytest.raises(UserError, match="--baseline today"):
-        answer_of(log(SYSTEM).drop(columns="propensity"), baseline="system")

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.answers.records import segment_lines
 from recsim_mnar.answers.weights import NOT_FIXED, TOO_MANY, Segments, SegmentTest
+from recsim_mnar.answers.words import segment_lines
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.log.columns import Clusters
@@ -138,23 +138,6 @@ def test_columns_that_are_no_segments_are_refused_in_a_line(frame, estimate, by,
     assert "\n" not in str(refused)
     assert answer.segments == []
     assert answer.records == estimate(frame, by=None).records
-
-
-@pytest.mark.parametrize(
-    ("by", "reason"),
-    [
-        ("leak", "where leak is (shoes|hats) .* depends on what was recommended"),
-        ("tag", "where tag is 1 all .* rows are rewarded, so"),
-    ],
-)
-def test_a_refusal_names_the_segment_that_shows_it(frame, estimate, by, reason):
-    (refused,) = estimate(frame, by).refused
-    assert re.search(reason, str(refused))
-
-
-def test_a_column_that_is_not_there_is_a_mistake(frame, estimate):
-    with pytest.raises(UserError, match=r"no column 'contry'; did you mean 'country'\? \(--by\)"):
-        estimate(frame, "contry")
 
 
 @pytest.mark.parametrize(("by", "code"), [("category", NOT_FIXED), ("item", NOT_FIXED), ("user", TOO_MANY)])

@@ -165,14 +165,3 @@ def test_dates_with_dots_and_some_hours_are_read():
     values, _, bad, _ = text_times(pa.array(["01.03.2026 10:00:01", "1.3.2026", "31.04.2026"]), POINT)
     assert values[:2].tolist() == [1772359201.0, 1772323200.0]
     assert bad.tolist() == [False, False, True]
-
-
-def test_a_hit_among_few_items_is_no_feat(tmp_path, capsys):
-    path = tmp_path / "views.csv"
-    rng = np.random.default_rng(0)
-    rows = [f"k{i % 30};a{rng.integers(12)};2026-03-{1 + i // 30:02}" for i in range(300)]
-    path.write_text("\n".join(["kunde;artikel;zeit", *rows]) + "\n")
-    words = ("--agents", "random,popularity", "--option", "folds=2", "--out", tmp_path / "out")
-    done(capsys, "compare", "--interactions", path, *words)
-    notes = " ".join(read_json(tmp_path / "out" / "summary.json")["notes"])
-    assert "A list of 10 holds 83 % of the 12 items, so HR@10 is large for everybody (0.83 at random)" in notes

@@ -20,7 +20,7 @@ from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for, first_of
 from toys import only, read_json, refused
 from twins import rankings as plain
-from twins.commands import done, fails, run
+from twins.commands import done, run
 from twins.findings import advice_of, codes, finding
 from twins.json_schema import breaches
 
@@ -232,11 +232,6 @@ def test_broken_files_are_refused_in_one_line(house, file, change, code, n_slate
     assert first_of(commands_for(examination)) is None
 
 
-def test_the_first_broken_slate_is_named_with_its_row(house, file):
-    with pytest.raises(UserError, match=r"2 slates of 1,000, first slate s00001 \(row 4\)"):
-        answered(per_position(house, *KINDS).drop(index=[4, 10]), file)
-
-
 def test_a_position_that_is_no_number_is_named_with_its_rows(house, file):
     data = per_position(house, "marginal").assign(rank="top")
     with pytest.raises(UserError, match=r"'rank' is not a number in 3,000 rows \(1: top"):
@@ -250,11 +245,6 @@ def test_doctor_asks_for_positions_where_slates_may_be(house, file):
     examination = examined(data, file, columns={"position": "ordering"})
     assert examination.facts["slates"]["slates"] == N
     assert "--position-column ordering" in first_of(commands_for(examination)).line
-
-
-def test_a_missing_position_is_one_of_the_missing_values(house, file):
-    data = with_value("rank", [4], np.nan)(per_position(house, "marginal"))
-    assert "--drop-missing" in first_of(commands_for(examined(data, file))).line
 
 
 def test_lists_of_other_lengths_name_the_row(house, file):
@@ -376,12 +366,6 @@ def test_the_line_of_doctor_runs_as_it_stands(house, tmp_path, capsys):
     assert {record["role"] for record in records} == {"target", "today", "difference"}
 
 
-def test_a_plan_with_a_target_is_of_single_items(house, file, capsys):
-    per_position(house, "marginal").to_csv(file, index=False)
-    error = fails(capsys, "plan", "ab", file, "--lift", "5%", "--target", "new")
-    assert "is a log of slates (one row per position): without --target" in error
-
-
 @pytest.mark.parametrize("columns", [{}, {"slate": "foo"}], ids=["recognised", "named"])
 def test_the_plan_that_doctor_prints_counts_users_and_slates(house, save, file, capsys, columns):
     data = per_position(house, *KINDS)
@@ -456,30 +440,6 @@ def test_a_foreign_log_of_slates_is_replayed_as_ours_is(save, tmp_path, capsys):
     pd.testing.assert_frame_equal(*replayed, rtol=1e-12)
 
 
-AGENT = """
-from recsim_mnar.policies import ExploringTopK, registry
-
-class Top:
-    def fit(self, log, *, n_items, seed):
-        return ExploringTopK(registry.learner("random").fit(log, n_items=n_items, seed=seed), 3, 0.2)
-"""
-
-
-def test_an_agent_that_ranks_in_its_own_way(tmp_path, capsys, monkeypatch):
-    (tmp_path / "my_ranking.py").write_text(AGENT)
-    monkeypatch.syspath_prepend(tmp_path)
-    simulate = ("simulate", "--set", "n_items=8", "--quiet", "--users", 20)
-    replay = ("--policy", "my_ranking:Top", "--quiet", "--out")
-    done(capsys, *simulate, "--set", "slate_size=3", "--policy", "my_ranking:Top", "--out", tmp_path / "run3")
-    done(capsys, "replay", tmp_path / "run3", *replay, tmp_path / "replayed.parquet")
-    table = pq.read_table(tmp_path / "replayed.parquet").to_pandas()
-    shown = table[table.event == "bandit"]
-    np.testing.assert_allclose(shown["my_ranking:Top_slate"], shown["slate_propensity"], rtol=1e-12)
-    done(capsys, *simulate, "--set", "slate_size=2", "--policy", "random", "--out", tmp_path / "run2")
-    error = fails(capsys, "replay", tmp_path / "run2", *replay, tmp_path / "no.parquet")
-    assert "it ranks 3 items, the world shows 2" in error
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -521,24 +481,11 @@ def test_a_clip_whose_bias_is_proved_is_not_used(house, file):
     assert answer.sentence.action == "raise the clip, or leave it out"
 
 
-def test_an_assumption_is_printed_once(house, file, capsys):
-    per_position(house, "marginal", "slate").to_csv(file, index=False)
-    out = done(capsys, "estimate", file, "--target", "new", "--estimators", "independent_ips")
-    assert out.count("a click depends on the item and its position") == 1
-    assert out.count("the probability of the item at its position") == 1
-
-
 def test_a_stated_kind_that_numbers_deny_is_to_be_changed(house, file):
     # Too few slates for arithmetic to tell what propensities are of.
     answer = answered(per_position(house, "slate", generic=True)[: 400 * K], file, propensities_of="position")
     assert "propensities of item i" in answer.sentence.text
     assert answer.sentence.action == "state another --propensities-of: the numbers deny 'position'"
-
-
-def test_todays_policy_is_not_to_be_compared_with_itself(house, file):
-    asked = {"columns": {"propensity": "pscore"}, "propensities_of": "position"}
-    answer = answered(per_position(house, "marginal", generic=True), file, "pscore", **asked)
-    assert answer.sentence.action == "compare a new policy with it (--target COLUMN --baseline today)"
 
 
 def clicks_after_click(answer):
@@ -579,3 +526,8 @@ def test_names_of_open_bandit_pipeline_are_refused_with_those_to_write(file):
     slate_ips = only(answered(data, file).records, estimator="slate_ips")
     by_hand = (data.new_slate / data.slate_pscore * data.reward).sum() / len(data)
     assert slate_ips["value"] == pytest.approx(by_hand)
+
+
+def test_the_first_broken_slate_is_named_with_its_row(house, file):
+    with pytest.raises(UserError, match=r"2 slates of 1,000, first slate s00001 \(row 4\)"):
+        answered(per_position(house, *KINDS).drop(index=[4, 10]), file)

@@ -121,11 +121,6 @@ def test_weights_that_are_not_positive_are_refused_with_their_row(answer, wrong)
         answer(log)
 
 
-def test_two_columns_that_could_be_meant_are_asked_about(answer):
-    with pytest.raises(UserError, match="--weight-column"):
-        answer(thinned(1, name="weight").assign(importance_weight=1.5))
-
-
 def test_segments_are_weighed(answer):
     log = thinned(1, 3000)
     segments = answer(log.assign(half=log["user"] % 2), by="half").found.segments

@@ -11,13 +11,11 @@ from scipy.stats import norm
 
 from recsim_mnar import plan_ab
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import difference
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.own_log.ab_pilot import Pilot
 from recsim_mnar.own_log.ab_plan import Returning, UserTotals
 from recsim_mnar.own_log.bandit_file import Reading
 from toys import refused
-from twins.plan_log import made
 
 USERS = 20_000
 MAY = np.datetime64("2026-05-01T00:00:00", "s")
@@ -56,7 +54,7 @@ def test_users_are_those_of_the_formula_written_out(power):
 
 
 def test_the_variance_under_a_lift_is_that_of_users_with_it():
-    pilots = (Pilot.of(log, propensity=False) for log in (shop(1, 200_000), shop(2, 200_000, lift=0.2)))
+    pilots = (Pilot.of(log) for log in (shop(1, 200_000), shop(2, 200_000, lift=0.2)))
     before, after = (UserTotals.of(pilot.reward, pilot.clusters) for pilot in pilots)
     # Either has a relative standard error of sqrt((kurtosis - 1) / users), about .004.
     assert before.variance_under(0.2) == pytest.approx(after.variance, rel=0.03)
@@ -72,22 +70,6 @@ def finds_lift(control, treatment):
     """Test two arms, each of sums and rows of users: true if the treatment is found to earn more."""
     (mean_of_control, variance_of_control), (mean, variance) = (mean_and_variance(*arm) for arm in (control, treatment))
     return mean - mean_of_control > norm.ppf(0.975) * np.sqrt(variance_of_control + variance)
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-def test_power_comes_true():
-    """The share of 1,000 tests that finds the lift has a standard error of .013."""
-    plan = plan_ab(shop(3, 100_000), "15%", power=0.8)
-    rng = np.random.default_rng(4)
-
-    def arm(lift):
-        rows = 1 + rng.poisson(2.0, plan.users)
-        rate = np.minimum(0.1 * np.exp(0.5 * rng.standard_normal(plan.users)), 0.8) * (1.0 + lift)
-        return rng.binomial(rows, rate), rows
-
-    found = sum(finds_lift(arm(0.0), arm(0.15)) for _ in range(1000))
-    assert found / 1000 == pytest.approx(0.8, abs=0.05)
 
 
 def test_least_lift_is_the_inverse():
@@ -203,18 +185,6 @@ def test_days_beyond_the_log_are_in_the_range_or_called_a_guess(lift, inside):
         assert np.mean([plan.may_never for plan in plans]) > 0.8
 
 
-def test_each_row_of_the_table_is_a_plan():
-    """A test for the least lift of a day takes that day, for gains and losses, of clicks and of money."""
-    clicks = dated(4, 800, 14)
-    money = clicks | {"reward": clicks["reward"] * np.random.default_rng(0).lognormal(3.0, 1.0, len(clicks["user"]))}
-    for log in (clicks, money):
-        for sign in (1.0, -1.0):
-            rows = plan_ab(log, f"{sign * 5}%").by_days
-            assert [row["days"] for row in rows] == [7, 14, 28, 56]
-            for row in rows:
-                assert plan_ab(log, sign * row["least_lift"] * (1.0 + 1e-9)).days == row["days"]
-
-
 def test_what_the_log_cannot_know_of_long_tests_leaves_short_ones_alone():
     """Users who are alike have no lasting covariance but by chance: no floor is proved, and a short test has ends."""
     rng = np.random.default_rng(0)
@@ -244,9 +214,7 @@ def test_a_lift_below_what_the_same_users_can_show_is_never_found():
     plan = plan_ab(dated(2, 2000, 14), "2%")
     assert (plan.days, plan.days_high, plan.users_by_then) == (None, None, None)
     assert plan.floor > 0.02 * plan.value
-    last = plan.by_days[-1]
-    assert plan.floor < last["least_lift"] < plan.by_days[0]["least_lift"]
-    assert last["users"] == pytest.approx(2000, rel=0.02)
+    assert plan.levels_off > 14
 
 
 def test_windows_count_different_users():
@@ -263,16 +231,6 @@ def test_windows_count_different_users():
     assert at.decisions == pytest.approx(user.size / 9)
 
 
-def test_as_many_off_policy_rows_give_the_same_width():
-    """A log of so many rows, made, gives a difference whose interval is as wide."""
-    plan = plan_ab(made(5000, 1), "20%", target="left", baseline="today")
-    assert plan.off_policy is not None
-    log = made(plan.off_policy // 4, 7)
-    columns = [log[name] for name in ("reward", "propensity", "left", "today")]
-    estimate = difference(*columns, estimator="ips", cluster=log["user"])
-    assert (estimate.high - estimate.low) / 2.0 == pytest.approx(plan.half_width, rel=0.15)
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -284,8 +242,6 @@ def test_as_many_off_policy_rows_give_the_same_width():
         ({"lift": "2000%"}, "rewards here are 0 or 1"),
         ({"users": 1}, "users must be a whole number"),
         ({"users": 2}, "so few cannot detect any lift"),
-        ({"lift": "5%", "target": "nope"}, "no column 'nope'"),
-        ({"lift": "5%", "baseline": "reward"}, "without a target"),
         ({"lift": "5%", "users_per_day": 0}, "users_per_day must be"),
     ],
 )
@@ -311,8 +267,7 @@ def test_users_that_are_stated_are_watched_as_long_as_those_of_the_log():
     plan = plan_ab(log, "20%", users=200)
     assert (plan.log_days, plan.days, plan.users_by_then) == (20, 20, 400)
     assert plan.notes[0] == f"the 200 users per arm do not find this lift: it takes {plan.users:,}"
-    without = plan_ab(log, "40%")
-    assert without.days < 20 < without.by_days[-1]["days"]
+    assert plan_ab(log, "40%").days < 20
 
 
 @pytest.mark.parametrize("dates", [str, object, "datetime64[h]", "datetime64[ns]"])
@@ -322,7 +277,7 @@ def test_dates_in_memory_are_read_as_those_of_a_file(dates):
     hours = np.random.default_rng(1).integers(0, 20 * 24, len(log["user"]))
     plan = plan_ab(log | {"time": (MARCH + 3600 * hours).astype(dates)}, "40%")
     assert plan.log_days == 20
-    assert plan.by_days == plan_ab(log | {"time": 1.7e9 + 3600.0 * hours}, "40%").by_days
+    assert plan.days == plan_ab(log | {"time": 1.7e9 + 3600.0 * hours}, "40%").days
 
 
 def undated(tmp_path, share):
@@ -338,16 +293,12 @@ def undated(tmp_path, share):
     return tmp_path / "all.csv", tmp_path / "some.csv"
 
 
-def half_widths(plan):
-    return [day["half_width"] for day in plan.by_days]
-
-
 def test_dates_that_cannot_be_read_are_left_out_and_counted(tmp_path):
     """The plan is that of all dates, nearly: decisions without a date are decisions."""
     of_all, of_some = (plan_ab(path, "15%") for path in undated(tmp_path, 0.04))
     assert (of_some.users, of_some.log_days) == (of_all.users, 21)
     assert of_some.days == pytest.approx(of_all.days, rel=0.02)
-    np.testing.assert_allclose(half_widths(of_some), half_widths(of_all), rtol=0.03)
+    assert of_some.floor == pytest.approx(of_all.floor, rel=0.1)
     no_date = (
         r"[\d,]+ of [\d,]+ rows \([34](\.\d)? %\) have no date that can be read .*: days are counted by the others"
     )
@@ -365,4 +316,4 @@ def test_many_dates_that_cannot_be_read_need_a_number(tmp_path):
         plan_ab(some_dates, "15%", columns={"time": "served_at"})
     of_some = plan_ab(some_dates, "15%", columns=Reading(drop_invalid=share))
     of_all = plan_ab(all_dates, "15%")
-    assert half_widths(of_some)[0] == pytest.approx(half_widths(of_all)[0], rel=0.05)
+    assert of_some.days == pytest.approx(of_all.days, rel=0.1)

@@ -32,7 +32,7 @@ def shop(tmp_path):
 
 
 def test_ab_of_a_shop(shop, capsys):
-    status, out, _ = run(capsys, "plan", "ab", shop, "--lift", "10%", "--target", "left", "--baseline", "today")
+    status, out, _ = run(capsys, "plan", "ab", shop, "--lift", "10%")
     assert status == 0
     plan = plan_ab(shop, "10%")
     users, weeks = plan.users_by_then / 2, 7 * -(-plan.days // 7)
@@ -41,5 +41,3 @@ def test_ab_of_a_shop(shop, capsys):
     assert "watched" not in out
     assert "user: visitor" in out
     assert "everybody who comes takes part" in out
-    assert "after 28 days: " in out
-    assert "the same precision from" in out
