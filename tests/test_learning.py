@@ -6,8 +6,6 @@ import pickle
 import numpy as np
 import pytest
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy
@@ -194,8 +192,6 @@ def test_a_learn_of_three_arguments_is_wrapped(world, policy):
     assert as_policy(full) is full
     expected = simulate(world, Uniform(P), 20, 3).digest()
     assert simulate(world, policy, 20, 3).digest() == expected
-    assert record(WorldEnv(world), policy, 20, 3).digest() == expected
-    assert record_vector(WorldVectorEnv(world, 3), policy, 20, 3).digest() == expected
 
 
 def test_a_learn_of_two_arguments_is_refused():

@@ -31,7 +31,7 @@ PACKAGES = {
         read_interactions read_ratings""",
     "envs": """CampaignsEnv CampaignsVectorEnv PurchasesEnv PurchasesVectorEnv RankingEnv RankingVectorEnv RecordLog
         RecordVectorLog WorldEnv WorldVectorEnv campaigns_env campaigns_vector_env purchases_env purchases_vector_env
-        ratings_env ratings_vector_env record record_slates record_slates_vector record_vector sessions_env
+        ratings_env ratings_vector_env sessions_env
         sessions_vector_env world_env world_vector_env""",
     "estimators": """ESTIMATORS Diagnostics Estimate EstimatorInfo Facts cross_fitted_rewards difference estimate_value
         estimate_without_propensities""",

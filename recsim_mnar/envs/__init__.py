@@ -17,7 +17,7 @@ from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.registry import of_a_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.envs.recording import RecordLog, RecordVectorLog, record, record_vector
+    from recsim_mnar.envs.recording import RecordLog, RecordVectorLog
     from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
 
 _DEFINED_IN = {
@@ -25,8 +25,6 @@ _DEFINED_IN = {
     "RankingVectorEnv": "slates",
     "RecordLog": "recording",
     "RecordVectorLog": "recording",
-    "record": "recording",
-    "record_vector": "recording",
 }
 
 __all__ = [
@@ -46,10 +44,6 @@ __all__ = [
     "purchases_vector_env",
     "ratings_env",
     "ratings_vector_env",
-    "record",
-    "record_slates",
-    "record_slates_vector",
-    "record_vector",
     "sessions_env",
     "sessions_vector_env",
     "world_env",

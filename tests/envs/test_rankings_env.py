@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from recsim_mnar.envs import RecordLog, record, record_vector, sessions_env, sessions_vector_env
-from recsim_mnar.policies.rankings import ExploringTopK
-from recsim_mnar.simulation.items import simulate, simulate_online
+from recsim_mnar.envs import RecordLog, sessions_env, sessions_vector_env
+from recsim_mnar.simulation.items import simulate
+from recsim_mnar.testing.environments import stepped_again
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _lanes_kernel
 from toys import refused, run_plainly, untrained
 from twins.cases import quick_first
@@ -46,27 +46,10 @@ def test_one_log_through_every_interface(world, name, monkeypatch):
         run_plainly(monkeypatch, _lanes_kernel, "advance_rankings")
     asked, policy = {**SLATES, **WORLDS[world]}, policy_of(name)
     made = simulate(SessionsWorld(SessionsParams(**asked)), policy, 8, 5)
-    for env in (sessions_env(**asked), sessions_env(**asked, observation="shown=0.9")):
-        recorded = record(env, policy, 8, 5)
-        assert_same(recorded.columns, made.columns, exact=False)
-        assert recorded.provenance == made.provenance
-    for lanes in (1, 5):
-        vector = sessions_vector_env(lanes, **asked)
-        assert_same(record_vector(vector, policy, 8, 5).columns, made.columns, exact=False)
-
-
-def test_a_ranking_of_ones_own_and_one_that_explores():
-    world = SessionsWorld(SessionsParams(**SLATES))
-    policy = ExploringTopK(policy_of("user-popularity"), 3, 0.4)
-    made = simulate(world, policy, 10, 2)
-    assert_same(record(sessions_env(world=world), policy, 10, 2).columns, made.columns, exact=False)
-    assert made.provenance["policy"]["ranking"] == "exploring-top-k"
-
-
-def test_a_policy_that_learns_from_all_users_is_taught_places():
-    world = SessionsWorld(SessionsParams(**SLATES))
-    run = simulate_online(world, "lin-ucb", 5, 4)
-    assert_same(record(sessions_env(world=world), policy_of("lin-ucb"), 5, 4).columns, run.log.columns, exact=False)
+    envs = [sessions_env(**asked), sessions_env(**asked, observation="shown=0.9")]
+    for env in (*envs, sessions_vector_env(1, **asked), sessions_vector_env(5, **asked)):
+        again = stepped_again(env, made, asked["slate_size"]).columns
+        assert_same(again, {name: made[name] for name in again}, exact=False)
 
 
 @pytest.mark.parametrize("observation", ["counts", "shown=0.9", "last=5"])
