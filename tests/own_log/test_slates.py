@@ -457,11 +457,20 @@ def test_a_foreign_log_of_slates_is_replayed_as_ours_is(save, tmp_path, capsys):
 
 
 AGENT = """
-from recsim_mnar.policies import ExploringTopK, registry
+import numpy as np
+from recsim_mnar.policies import RankingPolicy, registry
+
+class Descending(RankingPolicy):
+    set_suffices = True
+
+    def conditional(self, users, above):
+        out = 1.0 / np.tile(np.arange(1.0, self.n_items + 1), (len(users), 1))
+        np.put_along_axis(out, above.astype(int), 0.0, axis=1)
+        return out / out.sum(axis=1, keepdims=True)
 
 class Top:
     def fit(self, log, *, n_items, seed):
-        return ExploringTopK(registry.learner("random").fit(log, n_items=n_items, seed=seed), 3, 0.2)
+        return Descending(registry.learner("random").fit(log, n_items=n_items, seed=seed), 3)
 """
 
 

@@ -15,7 +15,6 @@ from scipy.stats import chisquare
 from recsim_mnar.agents.baselines import UserPopularity
 from recsim_mnar.policies import (
     EpsilonMixture,
-    ExploringTopK,
     Policy,
     RankingPolicy,
     SoftmaxPolicy,
@@ -108,12 +107,6 @@ def mixture(epsilon, step, n):
     return of_order
 
 
-def exploring(epsilon, score, above):
-    left = [i for i in range(len(score)) if i not in above]
-    best = [i for i in left if score[i] == max(score[k] for k in left)]
-    return {i: epsilon / len(left) + (1 - epsilon) * (i in best) / len(best) for i in left}
-
-
 def softmax_of(score):
     weight = [math.exp(s / 0.5) for s in score]
     return [w / sum(weight) for w in weight]
@@ -129,15 +122,12 @@ def order_of(logger, user):
         return lambda order: order_by(lambda above: by_weights(softmax_of(score), score, above), order)
     if logger == "epsilon":
         return mixture(0.3, lambda above: by_weights([s == max(score) for s in score], score, above), 5)
-    if logger == "exploring":
-        return lambda order: order_by(lambda above: exploring(0.25, score, above), order)
     return lambda order: order_by(lambda above: by_weights(VIEWS[user], VIEWS[user], above), order)
 
 
 LOGGERS = {
     "softmax": lambda k: as_ranking_policy(softmax(), k),
     "epsilon": lambda k: as_ranking_policy(EpsilonMixture(greedy(), 0.3), k),
-    "exploring": lambda k: ExploringTopK(greedy(), k, 0.25),
     "views": lambda k: as_ranking_policy(popularity(), k),
 }
 
@@ -511,7 +501,7 @@ def test_rankings_that_are_none(answer, says):
     policy, users = Own(Given([0.2] * 5, name="mine"), 2), np.zeros(1, int)
     with refused("ranking 'mine': " + says):
         rankings.drawn_rankings(policy, users, np.zeros((1, 3)))
-    for of in (policy, as_ranking_policy(policy.policy, 2), ExploringTopK(policy.policy, 2, 0.1)):
+    for of in (policy, as_ranking_policy(policy.policy, 2)):
         with refused(says):
             of.propensities_of(users, answer)
 
@@ -555,8 +545,6 @@ def test_what_as_ranking_policy_takes():
     assert twice.epsilon == pytest.approx(0.6)
     says = ours.describe()
     assert {"ranking": "plackett-luce", "slate_size": 3, "epsilon": 0.2, "temperature": 0.5}.items() <= says.items()
-    says = ExploringTopK(greedy(), 2, 0.1).describe()
-    assert (says["ranking"], says["epsilon"], says["name"]) == ("exploring-top-k", 0.1, "greedy+exploration=0.1")
     assert (ours.learns, ours.replayable) == ("nothing", True)
 
 
@@ -568,10 +556,8 @@ def test_what_as_ranking_policy_takes():
         (lambda: as_ranking_policy(LOGGERS["views"](3), 2), "it ranks 3 items, the world shows 2"),
         (lambda: as_ranking_policy(NoRepeats, 2), "NoRepeats is a class: give an object of it"),
         (lambda: as_ranking_policy("svd", 2), "is a name, a policy is wanted"),
-        (lambda: ExploringTopK(softmax(), 2, 1.5), r"epsilon must be in \[0, 1\], got 1.5"),
-        (lambda: ExploringTopK(EpsilonMixture(greedy(), 0.1), 2, 0.1), "explores already"),
         (
-            lambda: ExploringTopK(Given([0.5, 0.5], [np.nan, 1.0]), 2, 0.1).rank(np.zeros(1, int), np.zeros((1, 3))),
+            lambda: as_ranking_policy(Given([0.0, 1.0], [np.nan, 1.0]), 2).rank(np.zeros(1, int), np.zeros((1, 3))),
             "one of its scores is not a number",
         ),
         (
@@ -594,9 +580,8 @@ def test_an_own_ranking_that_was_not_begun():
         as_ranking_policy(Forgetful(), 2)
 
 
-@pytest.mark.parametrize("make", [as_ranking_policy, lambda policy, k: ExploringTopK(policy, k, 0.1)])
-def test_events_reach_the_policy_within_and_fresh_ones_have_no_users(make):
-    policy = make(UserPopularity(4), 2)
+def test_events_reach_the_policy_within_and_fresh_ones_have_no_users():
+    policy = as_ranking_policy(UserPopularity(4), 2)
     users = np.array([7])
     policy.reset(users)
     policy.observe(users, np.array([3]))
