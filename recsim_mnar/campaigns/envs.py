@@ -80,7 +80,7 @@ def make_platform_env(world: World, n_lanes: int | None, options: Mapping[str, A
     Raises:
         UserError: a keyword that only other worlds' environments have, or a world without such platforms.
     """
-    for option in ("observation", "info", "info_size"):
+    for option in ("observation", "info"):
         if option in options:
             raise UserError(f"{option}: an environment of platforms has one observation and info")
     if not isinstance(world, CampaignsWorld):

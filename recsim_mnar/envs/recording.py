@@ -162,27 +162,16 @@ def _ranking_outcomes(ranking: Any, propensity: Any, after: Info) -> list[tuple[
 
 
 def events_of(info: Info, key: str) -> tuple[Any, ...]:
-    """Return the events under a key of ``info``, from a tuple or from a padded array; () if there are none.
+    """Return the events under a key of ``info``, a tuple; () if there are none.
 
     Raises:
-        UserError: ``info`` holds only the number of events, or its arrays of a fixed size are too small for all events
-            or omit events of skipped users.
+        UserError: ``info`` holds only the number of events.
     """
     values = info.get(key)
     if values is None:
         if f"n_{key}" in info:
             raise UserError(_NO_VIEWS)
         return ()
-    if "n_views" in info:  # info_size was set: values are a padded array
-        n = int(info["n_views"])
-        if key in ("bought", "clicked"):
-            n = int((values >= 0).sum())
-        if n > len(values) or info["n_skipped"]:
-            raise UserError(
-                f"info_size={len(values)} is too small to record this environment: {n} views since the last decision, "
-                f"{info['n_skipped']} users skipped; make it without info_size"
-            )
-        values = values[:n].tolist()
     return tuple(values)
 
 

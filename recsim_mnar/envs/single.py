@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.user_queue import Info, UserQueue, counted, fixed, rewards_of
+from recsim_mnar.envs.user_queue import Info, UserQueue, counted, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
     arrival_line,
@@ -52,8 +52,6 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             themselves, from which a log can be made: tuples ``views`` and ``view_times``, in the ratings world also
             ``ratings`` and ``observation_propensities``, and ``skipped`` if users left without a decision. ``none``:
             ``info`` is empty.
-        info_size: length of arrays that replace the tuples of ``views``; see
-            :func:`recsim_mnar.envs.user_queue.fixed`. None keeps tuples.
         render_mode: ``ansi``: :meth:`render` returns the last step in one line. None: nothing is rendered.
     """
 
@@ -66,7 +64,6 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         *,
         observation: str | None = None,
         info: str | None = None,
-        info_size: int | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
@@ -75,14 +72,13 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self.world = world = lane_world
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
-        kind, self._info_size = checked_info(info, info_size)
         self._line = ""
         self._user = -1
         self._step = 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._event_keys = (*(key for key, _ in self._queue.entries), *self._more_events)
-        self.info = kind
+        self.info = checked_info(info)
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._waiting = False
@@ -114,7 +110,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._info_kind = kind
         # Entries of a step without views, which most are, ready to be merged. None if info must be built in full.
         self._quiet: Any = None
-        if self.render_mode is None and self._info_size is None:
+        if self.render_mode is None:
             no_events = {"counts": {"n_views": 0, "n_skipped": 0}, "views": dict.fromkeys(self._event_keys, ())}
             self._quiet = no_events.get(kind)
 
@@ -211,14 +207,12 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._observer.observation_alone()
 
     def _sized(self, info: Info) -> Info:
-        """Return ``info`` in the requested form: empty, with numbers of events, with tuples or with arrays."""
+        """Return ``info`` in the requested form: empty, with numbers of events, or with tuples."""
         if self._info_kind == "none":
             return {}
         if self._info_kind == "counts":
             return counted(info, self._event_keys)
-        if self._info_size is None:
-            return info
-        return fixed(info, self._event_keys, self._info_size)
+        return info
 
     def _info(self, info: Info, *, waiting: bool, shown_and_reward: tuple[Any, float] | None = None) -> Info:
         """Store the lane's new state, simulate ahead over decisions without events, and return the complete ``info``.

@@ -200,4 +200,4 @@ class RankingVectorEnv(_Rankings, SeveralVectorEnv):
         **asked: keywords of :class:`WorldVectorEnv`.
     """
 
-    _more_events, _more_counts = ("clicked",), ("n_clicked",)
+    _more_counts = ("n_clicked",)

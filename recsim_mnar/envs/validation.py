@@ -16,7 +16,6 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
@@ -169,29 +168,20 @@ INFOS = ("views", "counts", "none")
 """Contents of ``info`` about events since the last decision: the events, their numbers, or nothing."""
 
 
-def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
-    """Check the keywords ``info`` and ``info_size`` of an environment.
-
-    Returns:
-        One of :data:`INFOS`: by default "counts", with a size "views".
-        Length of the arrays of events; None if events are tuples.
+def checked_info(info: Any) -> str:
+    """Return the keyword ``info`` of an environment, one of :data:`INFOS`: "counts" if it is None.
 
     Raises:
-        UserError: ``info`` is unknown, the size is not a positive whole number, or a size is given without views.
+        UserError: it is unknown.
     """
-    if size is not None:
-        size = whole_number(size, "info_size", 1)
-    kind = "counts" if size is None else "views"
-    if info is not None:
-        kind = info
-    if kind not in INFOS:
-        raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
-    if size is not None and kind != "views":
-        raise UserError(f"info={kind!r} and info_size={size}: only views are in arrays. Omit one of them")
-    return kind, size
+    if info is None:
+        return "counts"
+    if info not in INFOS:
+        raise UserError(f"info={info!r}: {nearest(str(info), INFOS)}")
+    return info
 
 
-_COMMON_KEYWORDS = ("observation", "info", "info_size", "render_mode")
+_COMMON_KEYWORDS = ("observation", "info", "render_mode")
 """Keywords of single and vector environments besides the world."""
 
 

@@ -141,7 +141,6 @@ class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
         **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` is a number of periods.
     """
 
-    _more_events = ("bought",)
     _more_counts = ("n_bought",)
 
     def _observe_outcomes(self, which: Ints, transition: Transition, infos: Info) -> None:

@@ -82,10 +82,8 @@ NO_OBSERVATIONS = [
     ({"observation": "decayed=1"}, r"must be in \(0, 1\)"),
     ({"observation": "shown=1"}, r"must be in \(0, 1\)"),
     ({"observation": "features"}, "have none"),
-    ({"info_size": 0}, "info_size must be a whole number of at least 1"),
     ({"info": "view"}, "info='view': did you mean 'views'"),
     ({"info": 3}, "info=3: known: counts, none, views"),
-    ({"info": "counts", "info_size": 3}, "info='counts' and info_size=3"),
     ({"render_mode": "human"}, "render_mode='human': this environment draws no pictures"),
 ]
 NO_OPTIONS = [([1], "options must be a dictionary"), ({"usr": 3}, "did you mean 'user'")]

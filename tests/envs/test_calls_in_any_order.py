@@ -23,13 +23,13 @@ PURCHASES = PurchasesWorld(PurchasesParams(n_items=12, n_periods=4, slate_size=3
 CAMPAIGNS = make_world("campaigns", "quick", ["n_users=30", "n_items=40", "n_campaigns=3"])
 KINDS = {
     "sessions": lambda: WorldEnv(SESSIONS),
-    "sessions rendered": lambda: WorldEnv(SESSIONS, observation="last=3", info_size=2, render_mode="ansi"),
+    "sessions rendered": lambda: WorldEnv(SESSIONS, observation="last=3", info="views", render_mode="ansi"),
     "ratings": lambda: WorldEnv(RATINGS, observation="dict", render_mode="ansi"),
     "purchases": lambda: PurchasesEnv(PURCHASES, render_mode="ansi"),
     "campaigns": lambda: CampaignsEnv(CAMPAIGNS, render_mode="ansi"),
     "lanes": lambda: WorldVectorEnv(SESSIONS, 2, max_episode_steps=3),
     "lanes of slates": lambda: PurchasesVectorEnv(PURCHASES, 2, autoreset_mode="Disabled"),
-    "lanes at once": lambda: WorldVectorEnv(RATINGS, 2, autoreset_mode="SameStep", info_size=2),
+    "lanes at once": lambda: WorldVectorEnv(RATINGS, 2, autoreset_mode="SameStep"),
     "platforms": lambda: CampaignsVectorEnv(CAMPAIGNS, 2),
     "platforms rendered": lambda: CampaignsVectorEnv(CAMPAIGNS, 2, autoreset_mode="Disabled", render_mode="ansi"),
 }

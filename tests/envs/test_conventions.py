@@ -31,7 +31,7 @@ OTHERS = {
         PurchasesParams(n_items=12, n_periods=4, slate_size=3, base=-1.0, slates="fixed")
     ),
 }
-ASKED = [*({"observation": kind} for kind in KINDS), {"info": "views"}, {"info": "none"}, {"info_size": 4}]
+ASKED = [*({"observation": kind} for kind in KINDS), {"info": "views"}, {"info": "none"}]
 
 
 @pytest.mark.parametrize(

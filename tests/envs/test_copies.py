@@ -26,7 +26,6 @@ CASES = {
     "sessions-dict": ("Sessions-v0", {"observation": "dict"}),
     "sessions-views": ("Sessions-v0", {"info": "views"}),
     "sessions-none": ("Sessions-v0", {"info": "none"}),
-    "sessions-sized": ("Sessions-v0", {"info_size": 5}),
     "ratings": ("Ratings-v0", {}),
     "purchases": ("Purchases-v0", {}),
     "features": ("World-v0", {"world": "features"}),

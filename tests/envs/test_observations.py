@@ -7,13 +7,8 @@ import numpy as np
 import pytest
 from test_conventions import KINDS, SHOWN, WORLDS
 
-from recsim_mnar.envs import campaigns_vector_env, world_env, world_vector_env
-from recsim_mnar.envs.recording import record, record_vector
-from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from toys import refused
+from recsim_mnar.envs import campaigns_vector_env, world_env
 from twins import histories
-from twins.policies import Uniform
 
 
 def twin(kind, world, events):
@@ -83,40 +78,6 @@ def test_what_was_shown_against_a_plain_twin(name, kind):
             np.testing.assert_array_equal(observation, histories.shown(events, world.n_items, decay))
             (observation, info), events = env.reset(), []
     assert earned > 0
-
-
-def test_info_of_a_fixed_size_says_how_much_there_was():
-    world = WORLDS["sessions"]()
-    free, bound = world_env(world, info="views"), world_env(world, info_size=3)
-    (_, one), (_, other) = free.reset(seed=5), bound.reset(seed=5)
-    shapes, longest, skipped = set(), 0, 0
-    for k in range(400):
-        shapes.add(tuple((key, np.shape(value)) for key, value in sorted(other.items())))
-        n = len(one["views"])
-        longest, skipped = max(longest, n), skipped + len(one.get("skipped", ()))
-        assert other["n_views"] == n
-        assert other["n_skipped"] == len(one.get("skipped", ()))
-        last = one["views"][-3:]
-        assert other["views"].tolist() == [*last, *[-1] * (3 - len(last))]
-        assert other["view_times"][: len(last)].tolist() == list(one["view_times"][-3:])
-        *_, ended, _cut, one = free.step(k % 8)
-        *_, other = bound.step(k % 8)
-        if ended:
-            (_, one), (_, other) = free.reset(), bound.reset()
-    assert len(shapes) == 1
-    assert longest > 3
-    assert skipped > 0
-
-
-def test_a_recorder_takes_a_fixed_size_that_holds_everything():
-    world = SessionsWorld(SessionsParams(n_items=8, p_leave_organic=0.0, p_leave_bandit=0.1))
-    expected = simulate(world, Uniform(8), 30, 3).digest()
-    assert record(world_env(world, info_size=500), Uniform(8), 30, 3).digest() == expected
-    assert record_vector(world_vector_env(4, world=world, info_size=500), Uniform(8), 30, 3).digest() == expected
-    with refused("info_size=2 is too small to record"):
-        record(world_env(world, info_size=2), Uniform(8), 30, 3)
-    with refused("users skipped; make it without info_size"):
-        record(world_env(WORLDS["sessions"](), info_size=500), Uniform(8), 30, 3)
 
 
 # ------------------------------------------------------------------------------------------------------------ campaigns

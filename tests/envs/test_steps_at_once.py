@@ -31,7 +31,6 @@ ASKED = [
     {},
     {"info": "none"},
     {"info": "views"},
-    {"info_size": 3},
     {"observation": "shown=0.9"},
     {"observation": "last=3", "info": "views"},
     {"observation": "dict", "info": "none"},
@@ -194,7 +193,7 @@ RATINGS = {
 
 
 @pytest.mark.parametrize(
-    "asked", [*ASKED[:4], {"observation": "last=3"}, {"observation": "decayed"}, {"render_mode": "ansi"}], ids=str
+    "asked", [*ASKED[:3], {"observation": "last=3"}, {"observation": "decayed"}, {"render_mode": "ansi"}], ids=str
 )
 @pytest.mark.parametrize("name", quick_first(list(RATINGS)))
 def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monkeypatch):
