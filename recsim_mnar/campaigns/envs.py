@@ -22,8 +22,8 @@ from recsim_mnar.envs.validation import (
     check_ready,
     checked_mode,
     checked_options,
-    checked_render_mode,
     listed_seeds,
+    refuse_render_mode,
     reset_mask,
     reset_seed,
 )
@@ -49,7 +49,7 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
     Args:
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
         world: an existing world of platforms, or its name, instead of one made from the preset.
-        **params: ``render_mode`` of :class:`CampaignsEnv`, or fields of
+        **params: fields of
             :class:`recsim_mnar.campaigns.model.CampaignsParams` that differ from the preset's.
     """
     return made_for(PlatformWorld, "campaigns", preset, world, params)
@@ -116,13 +116,13 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
 
     Args:
         world: the world of platforms.
-        render_mode: ``ansi``: :meth:`render` returns the last step in one line. None: nothing is rendered.
+        render_mode: None, because nothing is rendered.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
 
     def __init__(self, world: CampaignsWorld, *, render_mode: str | None = None) -> None:
-        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
+        refuse_render_mode(render_mode)
         if world.params.n_campaigns < 1:
             raise UserError("n_campaigns = 0: an episode would have no step; set it to 1 or more for an environment")
         self.world = world
@@ -132,7 +132,6 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         self._seed = -1  # before the first reset
         self._episodes = EpisodeCounter()
         self._waiting = False
-        self._last: Info = {}
 
     @property
     def platform(self) -> Platform:
@@ -207,12 +206,6 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         truncated = False  # only a wrapper with a limit of steps truncates
         return self._observe(), float(n_accepted), terminated, truncated, self._info(n_recommended, n_accepted)
 
-    def render(self) -> str | None:
-        """Return the last campaign in one line, empty before the first reset; None without a render mode."""
-        if self.render_mode is None:
-            return None
-        return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
-
     def close(self) -> None:
         """End the episode; call :meth:`reset` before the next :meth:`step`."""
         self._waiting = False
@@ -226,16 +219,15 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return platform_observation(self.platform)
 
     def _info(self, recommended: int = 0, accepted: int = 0) -> Info:
-        """Return ``info`` for the platform's present day, and keep a copy for :meth:`render`."""
+        """Return ``info`` for the platform's present day."""
         platform = self.platform
-        self._last = {
+        return {
             "day": platform.day,
             "campaign": len(platform.campaigns),
             "users": len(platform.present()),
             "recommended": recommended,
             "accepted": accepted,
         }
-        return dict(self._last)
 
 
 class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
@@ -252,7 +244,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         max_episode_steps: number of campaigns after which an episode is truncated; None truncates no episode.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
         copy: False if observations may be arrays that the next step overwrites.
-        render_mode: ``ansi``: :meth:`render` returns a tuple of lines, one per platform. None: nothing is rendered.
+        render_mode: None, because nothing is rendered.
     """
 
     def __init__(

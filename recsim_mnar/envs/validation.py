@@ -86,45 +86,6 @@ class Specified:
     spec: Any = property(lambda self: self._spec, _set_spec)
 
 
-def listed(items: Any) -> str:
-    """Return items in one line, or ``nothing``."""
-    return ", ".join(map(str, items)) or "nothing"
-
-
-def arrival_line(user: int, info: Mapping[str, Any]) -> str:
-    """Return the rendered line of a reset: the user and their views."""
-    skipped = ""
-    if "skipped" in info:
-        skipped = f" (after {len(info['skipped'])} who left without a decision)"
-    return f"user {user}{skipped}: viewed {listed(info['views'])}"
-
-
-def step_line(
-    user: int,
-    step: int,
-    shown: Any,
-    reward: float,
-    info: Mapping[str, Any],
-    *,
-    left: bool,
-) -> str:
-    """Return the rendered line of a step.
-
-    Args:
-        user: id of the user.
-        step: number of the decision.
-        shown: the item shown, or a list of items with -1 for an empty place.
-        reward: reward of the step.
-        info: ``info`` of the step, with events.
-        left: True if the user left after the step.
-    """
-    items = shown if isinstance(shown, list) else [shown]
-    names = listed(["(empty)" if item < 0 else item for item in items])
-    events = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
-    end = ", left" if left else ""
-    return f"user {user}, step {step}: shown {names}, reward {reward:g}{events}, viewed {listed(info['views'])}{end}"
-
-
 USER_LIMIT = 2**62
 """Bound on the id of a first user: the ids of all users who come after stay within 64 bits."""
 
@@ -152,16 +113,10 @@ class RenderModeError(UserError, TypeError):
     """Error for an unknown render mode; also a TypeError, which libraries that try out render modes catch."""
 
 
-def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
-    """Return the render mode, or None, if the environment has it.
-
-    Raises:
-        RenderModeError: the environment has no such mode.
-    """
-    if mode is not None and mode not in known:
-        modes = "".join(f"{name!r} or " for name in known)
-        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {modes}None")
-    return mode
+def refuse_render_mode(mode: Any) -> None:
+    """Raise RenderModeError if a render mode is asked for."""
+    if mode is not None:
+        raise RenderModeError(f"render_mode={mode!r}: environments draw nothing. Use None")
 
 
 INFOS = ("views", "counts", "none")

@@ -20,9 +20,9 @@ from recsim_mnar.envs.validation import (
     checked_info,
     checked_mode,
     checked_options,
-    checked_render_mode,
     first_user,
     listed_seeds,
+    refuse_render_mode,
     reset_mask,
     reset_seed,
 )
@@ -77,7 +77,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         copy: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        self.render_mode = checked_render_mode(render_mode, ())
+        refuse_render_mode(render_mode)
         lane_world = self._checked_world(world)
         lane_world.decides()
         num_envs = whole_number(num_envs, "num_envs", 1)

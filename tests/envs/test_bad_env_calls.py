@@ -84,7 +84,7 @@ NO_OBSERVATIONS = [
     ({"observation": "features"}, "have none"),
     ({"info": "view"}, "info='view': did you mean 'views'"),
     ({"info": 3}, "info=3: known: counts, none, views"),
-    ({"render_mode": "human"}, "render_mode='human': this environment draws no pictures"),
+    ({"render_mode": "human"}, "render_mode='human': environments draw nothing"),
 ]
 NO_OPTIONS = [([1], "options must be a dictionary"), ({"usr": 3}, "did you mean 'user'")]
 CALLS = {

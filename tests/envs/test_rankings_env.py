@@ -110,18 +110,6 @@ def test_an_empty_place_has_no_clicks_and_readers_go_on():
     assert [top, empty, below] == pytest.approx([single[4], 0.0, on * look * single[7]])
 
 
-def test_a_line_says_which_places_are_empty_and_what_was_clicked():
-    env = sessions_env(**SLATES, render_mode="ansi", info="views")
-    clicked = False
-    for user in range(20):
-        env.reset(seed=8, options={"user": user})
-        *_, info = env.step([4, 2, 4])
-        items = ", ".join(map(str, info["clicked"])) or "nothing"
-        assert f"shown 4, 2, (empty), reward {len(info['clicked'])}, clicked {items}, viewed " in env.render()
-        clicked |= bool(info["clicked"])
-    assert clicked
-
-
 def test_wrong_actions_of_lanes_are_refused():
     env = sessions_vector_env(2, **SLATES)
     env.reset(seed=1)

@@ -192,9 +192,7 @@ RATINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "asked", [*ASKED[:3], {"observation": "last=3"}, {"observation": "decayed"}, {"render_mode": "ansi"}], ids=str
-)
+@pytest.mark.parametrize("asked", [*ASKED[:3], {"observation": "last=3"}, {"observation": "decayed"}], ids=str)
 @pytest.mark.parametrize("name", quick_first(list(RATINGS)))
 def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monkeypatch):
     def lives(env):
@@ -202,10 +200,10 @@ def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monke
         yield env.reset(seed=5)
         for i in range(400):
             result = env.step(int(draws.integers(0, env.action_space.n)))
-            yield *result, env.render(), env._queue.lanes.state, env._queue.lanes.step, env._queue.lanes.time
+            yield *result, env._queue.lanes.state, env._queue.lanes.step, env._queue.lanes.time
             if result[2] or i % 50 == 49:
                 options = {"user": i} if i % 50 == 49 else None
-                yield *env.reset(seed=6 if i == 249 else None, options=options), env.render()
+                yield env.reset(seed=6 if i == 249 else None, options=options)
 
     found = [*lives(WorldEnv(RATINGS[name](), **asked))]
     monkeypatch.setattr(RatingsLanes, "begin_alone", Lanes.begin_alone)
