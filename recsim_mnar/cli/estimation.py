@@ -481,7 +481,7 @@ def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
 @contextlib.contextmanager
 def _gathering(crew: Crew) -> Iterator[Any]:
     """Yield a function that reads the parts of a log with the command's workers; None if none are requested."""
-    if crew.workers is None and crew.scheduler is None:
+    if crew.workers is None:
         yield None
         return
     from recsim_mnar.own_log.blocks import gather_parts

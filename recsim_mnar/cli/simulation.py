@@ -94,7 +94,7 @@ def replay(
     parts = halves_of(logs, options["seed"]) if split_users else [logs]
     check_training(logs, log if split_users else train, parts[0].training, learners)
     fitting = Fitting(learners, items_of(logs, options["items"]), options["seed"], digest)
-    with crew.executor(record, named=names) as pool, progress() as report:
+    with crew.executor(record) as pool, progress() as report:
         logging = logging_policy(logs.provenance, executor=pool)
         for half, (part, destination) in enumerate(zip(parts, destinations, strict=True), start=1):
             fitted, story = fitting.policies(part, half if split_users else None, report)
@@ -242,8 +242,7 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     record = RunRecord("simulate")
     with RunFolder.fill(out, resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
-        named = [options["world"], options["policy"]]
-        with crew.executor(record, named=named) as pool, progress(options["n_users"], "users") as report:
+        with crew.executor(record) as pool, progress(options["n_users"], "users") as report:
             # The first call has the number of users in parts that exist already, further calls those just simulated.
             first = iter([report.goes_on])
             of_request = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
