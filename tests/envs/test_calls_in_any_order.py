@@ -24,7 +24,7 @@ CAMPAIGNS = make_world("campaigns", "quick", ["n_users=30", "n_items=40", "n_cam
 KINDS = {
     "sessions": lambda: WorldEnv(SESSIONS),
     "sessions viewed": lambda: WorldEnv(SESSIONS, observation="last=3", info="views"),
-    "ratings": lambda: WorldEnv(RATINGS, observation="dict"),
+    "ratings": lambda: WorldEnv(RATINGS, observation="last=3"),
     "purchases": lambda: PurchasesEnv(PURCHASES),
     "campaigns": lambda: CampaignsEnv(CAMPAIGNS),
     "lanes": lambda: WorldVectorEnv(SESSIONS, 2, max_episode_steps=3),
