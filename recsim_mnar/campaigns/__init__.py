@@ -15,8 +15,6 @@ _DEFINED_IN = {
     "CampaignsVectorEnv": "envs",
     "CampaignsWorld": "world",
     "PlatformWorld": "model",
-    "campaigns_env": "envs",
-    "campaigns_vector_env": "envs",
 }
 __all__ = list(_DEFINED_IN)
 

@@ -11,10 +11,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import PlatformWorld, check_weights
+from recsim_mnar.campaigns.model import check_weights
 from recsim_mnar.campaigns.platform import platform_log, platform_observation
 from recsim_mnar.campaigns.world import CampaignsWorld, Platform
-from recsim_mnar.envs import made_for
 from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.envs.validation import (
     Specified,
@@ -41,32 +40,6 @@ Floats = NDArray[np.float64]
 
 Observation = Floats32
 Step = tuple[Observation, float, bool, bool, Info]
-
-
-def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
-    """Make the single environment of the campaigns world; a step is a campaign.
-
-    Args:
-        preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
-        world: an existing world of platforms, or its name, instead of one made from the preset.
-        **params: fields of
-            :class:`recsim_mnar.campaigns.model.CampaignsParams` that differ from the preset's.
-    """
-    return made_for(PlatformWorld, "campaigns", preset, world, params)
-
-
-def campaigns_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
-) -> CampaignsVectorEnv:
-    """Make the vector environment of the campaigns world, in which each lane is a platform.
-
-    Args:
-        num_envs: number of platforms.
-        preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
-        world: an existing world of platforms, or its name, instead of one made from the preset.
-        **options: keywords of :class:`CampaignsVectorEnv`, or parameters of the world.
-    """
-    return made_for(PlatformWorld, "campaigns", preset, world, options, num_envs)
 
 
 def make_platform_env(world: World, n_lanes: int | None, options: Mapping[str, Any]) -> Any:

@@ -73,20 +73,19 @@ USER_LIMIT = 2**62
 """Bound on the id of a first user: the ids of all users who come after stay within 64 bits."""
 
 
-def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: World | str | None = None) -> World:
+def world_of(world: World | str, preset: str | None, keywords: Mapping[str, Any]) -> World:
     """Return the world that an environment's keywords describe.
 
     Args:
-        name: name of the world to make if ``world`` is None.
+        world: an existing world, a name, or ``package.module:Class``.
         preset: name of a preset; None for the world's default.
         keywords: parameters that differ from the preset's.
-        world: an existing world, a name, or ``package.module:Class``.
 
     Raises:
         UserError: a preset or parameters are given with an existing world, which has its own.
     """
-    if world is None or isinstance(world, str):
-        return make_world(world or name, preset, keywords)
+    if isinstance(world, str):
+        return make_world(world, preset, keywords)
     if preset is not None or keywords:
         raise UserError(f"world= has its parameters already: omit {', '.join(keywords) or 'preset'}")
     return as_world(world)

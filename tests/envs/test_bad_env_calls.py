@@ -11,9 +11,6 @@ from recsim_mnar.envs import (
     CampaignsEnv,
     WorldEnv,
     WorldVectorEnv,
-    campaigns_vector_env,
-    ratings_env,
-    ratings_vector_env,
     world_env,
     world_vector_env,
 )
@@ -50,7 +47,7 @@ def campaigns(**more):
 
 
 def platforms(**more):
-    return campaigns_vector_env(2, preset="quick", autoreset_mode=AutoresetMode.DISABLED, **more)
+    return world_vector_env(2, world="campaigns", preset="quick", autoreset_mode=AutoresetMode.DISABLED, **more)
 
 
 def ended(env):
@@ -116,8 +113,8 @@ CALLS = {
         (lambda: lanes().reset(seed=[1, 2, 3]), "seeds"),
     ],
     "ratings": [
-        (lambda: ratings_env(world=RATINGS, alpha=0.5), "omit alpha"),
-        (lambda: ratings_env("quick", world=RATINGS), "omit preset"),
+        (lambda: world_env(RATINGS, alpha=0.5), "omit alpha"),
+        (lambda: world_env("ratings", "quick", world=RATINGS), "omit preset"),
     ],
     "purchases": [
         (lambda: begun(PurchasesEnv(PURCHASES)).step(np.array([0, 1])), "a slate must have 3 items, got 2"),
@@ -160,7 +157,7 @@ def test_a_wrong_call_is_said_in_one_line(call, words):
     [
         lambda: single().step(0),
         lambda: ended(single()).step(0),
-        lambda: ratings_vector_env(2, world=RATINGS).step(np.array([0, 3])),
+        lambda: world_vector_env(2, world=RATINGS).step(np.array([0, 3])),
         lambda: PurchasesEnv(PURCHASES).step(np.array([0, 1, 2])),
         lambda: PurchasesVectorEnv(PURCHASES, 2).step(np.zeros((2, 3), int)),
         lambda: CampaignsEnv(make_world("campaigns", "quick")).log(),

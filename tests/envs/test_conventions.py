@@ -7,7 +7,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv, ratings_env, world_env, world_vector_env
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds import make_world
@@ -143,7 +143,7 @@ class _Generous(WorldVectorEnv):
     ],
 )
 def test_planted_faults_are_found(kind, world, n_modes, words):
-    make = WORLDS[world] if world != "ratings" else lambda: ratings_env(n_items=15, density=0.1).unwrapped.world
+    make = WORLDS[world] if world != "ratings" else OTHERS["no-repeats"]
     found = check_vector(
         lambda mode: kind(make(), 3, autoreset_mode=mode, info="views"),
         lambda: WorldEnv(make(), info="views"),

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_conventions import KINDS, SHOWN, WORLDS
 
-from recsim_mnar.envs import campaigns_vector_env, world_env
+from recsim_mnar.envs import world_env, world_vector_env
 from twins import histories
 
 
@@ -78,7 +78,7 @@ def test_what_was_shown_against_a_plain_twin(name, kind):
 
 
 def test_one_seed_deals_its_platforms_out():
-    vector = campaigns_vector_env(3, preset="quick")
+    vector = world_vector_env(3, world="campaigns", preset="quick")
     first, _ = vector.reset(seed=6)
     single = gym.make("recsim_mnar/Campaigns-v0", preset="quick").unwrapped
     for lane in range(3):
@@ -95,7 +95,7 @@ def test_one_seed_deals_its_platforms_out():
 
 
 def test_platforms_are_cut_off_at_their_limit():
-    cut = campaigns_vector_env(2, preset="quick", max_episode_steps=1)
+    cut = world_vector_env(2, world="campaigns", preset="quick", max_episode_steps=1)
     cut.reset(seed=1)
     *_, ended, truncated, _infos = cut.step(np.zeros(cut.action_space.shape, np.float32))
     assert truncated.all()

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_vector_env, ratings_env, sessions_vector_env
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.lanes import Lanes, Moves
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
@@ -92,7 +92,7 @@ def test_rows_grow_within_a_step():
 def test_lanes_count_what_single_environments_show():
     """With one queue: users who leave without a decision are passed over in the order of the lanes."""
     world, lanes = SessionsWorld(SessionsParams(**WORLDS["many skipped"])), 6
-    env = sessions_vector_env(lanes, world=world, info="none")
+    env = world_vector_env(lanes, world=world, info="none")
     observed, _ = env.reset(seed=2)
     single, known = WorldEnv(world), {}
     observation, info = single.reset(seed=2)
@@ -137,7 +137,7 @@ def test_what_a_derived_class_does_in_its_lanes_happens():
     env = WorldVectorEnv(Sessions(SessionsParams(**SHORT)), 3)
     env.reset(seed=0)
     assert (env.step(np.zeros(3, np.int64))[1] >= 1).all()
-    env, plain = WorldEnv(Ratings(RatingsParams(n_items=9))), ratings_env(n_items=9)
+    env, plain = WorldEnv(Ratings(RatingsParams(n_items=9))), world_env("ratings", n_items=9)
     for one in (env, plain):
         one.reset(seed=0)
     assert env.step(3)[1] == plain.step(3)[1] + 1
@@ -161,7 +161,7 @@ def test_without_copies_observations_hold_the_same_until_the_next_step(kind, mod
 
 
 def test_without_copies_the_next_step_overwrites():
-    env = sessions_vector_env(4, copy=False, max_episode_steps=3, autoreset_mode="SameStep", **SHORT)
+    env = world_vector_env(4, world="sessions", copy=False, max_episode_steps=3, autoreset_mode="SameStep", **SHORT)
     first, _ = env.reset(seed=0)
     assert not first.flags.writeable
     before, ends = first.copy(), []
@@ -172,12 +172,12 @@ def test_without_copies_the_next_step_overwrites():
     assert not np.array_equal(before, first)
     assert ends
     assert not any(np.shares_memory(end, first) for end in ends)
-    copied = sessions_vector_env(4, **SHORT)
+    copied = world_vector_env(4, world="sessions", **SHORT)
     assert not np.shares_memory(copied.reset(seed=0)[0], copied.step(np.zeros(4, np.int64))[0])
 
 
 def test_platforms_side_by_side_take_the_keyword_too():
-    env = campaigns_vector_env(2, "quick", copy=False)
+    env = world_vector_env(2, world="campaigns", preset="quick", copy=False)
     first = env.reset(seed=0)[0]
     assert np.shares_memory(env.step(np.ones(env.action_space.shape))[0], first)
 
