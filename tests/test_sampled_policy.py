@@ -156,15 +156,6 @@ def test_a_hidden_generator_is_noticed(world):
         simulate(world, policy, 40, 3)
 
 
-def test_its_cost_is_reported(world):
-    policy = SampledPolicy(zipf, P, 30)
-    assert str(policy.cost) == "no decision yet"
-    log = simulate(world, policy, 40, 3)
-    assert policy.cost.decisions >= log.is_bandit.sum()
-    assert 0 < policy.cost.distributions < policy.cost.decisions
-    assert "ms a decision" in str(policy.cost)
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [

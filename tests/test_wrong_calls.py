@@ -116,11 +116,11 @@ CALLS = [
     (("replay", "sim", "--policy", "ulbpr", "--train", "train"), "agent 'ulbpr' learns from"),
     (("replay", "rated", "--policy", "svd", "--train", "sim"), "its world is sessions, that of rated is ratings"),
     # Names.
-    ((*COMPARE, "--agents", "my_module"), "is a module: say which class of it, my_module:Mine"),
+    ((*COMPARE, "--agents", "my_module"), "unknown agent 'my_module'"),
     ((*COMPARE, "--agents", "./my_module.py:Mine"), "write it as package.module:name: my_module:Mine"),
     ((*COMPARE, "--agents", "raises:Any"), "importing 'raises' raised ZeroDivisionError"),
     ((*COMPARE, "--agents", "svd+rank=0,random"), "agent 'svd+rank=0': rank must be"),
-    (on("g.csv", "--estimators", "my_module"), "my_module:scores"),
+    (on("g.csv", "--estimators", "my_module"), "unknown estimator 'my_module'"),
     (on("g.csv", "--estimators", ""), "--estimators: name at least one"),
     (("compare", "--world", "ratings", "--preset", "recogym-v1"), "(it is of the sessions world)"),
     (("compare", "--option", "estimators=x"), "unknown estimator 'x'"),

@@ -177,7 +177,7 @@ def agent_class(name: str) -> Any:
     elif name in announced_agents:
         kind = announced_agents[name].load()
     else:
-        raise UserError(unknown("agent", name, announced_agents, "Class", methods=("act", "fit")))
+        raise UserError(unknown("agent", name, announced_agents, "Class"))
     if not _is_agent(kind):
         raise UserError(
             f"agent {name!r} must have act(users, uniforms), a policy, or fit(log, *, n_items, seed), what makes one; "
