@@ -23,7 +23,7 @@ PURCHASES = PurchasesWorld(PurchasesParams(n_items=12, n_periods=4, slate_size=3
 CAMPAIGNS = make_world("campaigns", "quick", ["n_users=30", "n_items=40", "n_campaigns=3"])
 KINDS = {
     "sessions": lambda: WorldEnv(SESSIONS),
-    "sessions viewed": lambda: WorldEnv(SESSIONS, observation="last=3", info="views"),
+    "sessions by last items": lambda: WorldEnv(SESSIONS, observation="last=3"),
     "ratings": lambda: WorldEnv(RATINGS, observation="last=3"),
     "purchases": lambda: PurchasesEnv(PURCHASES),
     "campaigns": lambda: CampaignsEnv(CAMPAIGNS),
