@@ -73,7 +73,7 @@ class Remembering(Bare):
     def act(self, users, uniforms):
         return np.array([self.last[u] for u in users.tolist()]), np.ones(len(users))
 
-    def learn(self, users, actions, rewards):
+    def learn(self, users, actions, rewards, propensities):
         self.received.extend(rewards.tolist())
 
     def forget(self, users):

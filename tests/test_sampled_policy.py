@@ -37,7 +37,7 @@ class Thompson:
     def sample(self, user, generator, draws):
         return generator.beta(self.won, self.lost, (draws, P)).argmax(axis=1)
 
-    def learn(self, users, actions, rewards):
+    def learn(self, users, actions, rewards, propensities):
         np.add.at(self.won, actions, rewards)
         np.add.at(self.lost, actions, 1.0 - rewards)
 

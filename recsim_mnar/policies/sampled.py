@@ -34,7 +34,7 @@ class SampledPolicy(PolicyWrapper):
     Args:
         sample: function ``sample(user, generator, draws)`` that returns (draws,) actions, or an object with such a
             method. If the object has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, these are
-            called like the methods of :class:`Policy`; ``learn`` may omit the propensities. ``generator`` is a
+            called like the methods of :class:`Policy`. ``generator`` is a
             ``numpy.random.Generator`` whose stream is addressed by seed, user and the number of the user's events so
             far, so that a replay draws the same actions.
         n_items: number of items; actions are 0 .. n_items - 1.
