@@ -114,7 +114,7 @@ CALLS = {
     ],
     "ratings": [
         (lambda: world_env(RATINGS, alpha=0.5), "omit alpha"),
-        (lambda: world_env("ratings", "quick", world=RATINGS), "omit preset"),
+        (lambda: world_env(RATINGS, "quick"), "omit preset"),
     ],
     "purchases": [
         (lambda: begun(PurchasesEnv(PURCHASES)).step(np.array([0, 1])), "a slate must have 3 items, got 2"),

@@ -117,7 +117,7 @@ def test_the_spec_states_the_bound_of_a_life(name, keywords, steps):
         bound = min(limit, steps or limit)
         assert gym.make(**given).spec.max_episode_steps == bound
         assert gym.make_vec(**given, vectorization_mode="vector_entry_point").spec.max_episode_steps == bound
-    assert gym.make(EnvSpec.from_json(env.spec.to_json())).spec.kwargs == keywords
+    assert gym.make(EnvSpec.from_json(env.spec.to_json())).spec.kwargs == {"world": name.lower(), **keywords}
     if steps is not None:
         env.reset(seed=0)
         env.action_space.seed(0)

@@ -89,25 +89,6 @@ def test_rows_grow_within_a_step():
     assert len(env._queue.lanes._rows.user) > room
 
 
-def test_lanes_count_what_single_environments_show():
-    """With one queue: users who leave without a decision are passed over in the order of the lanes."""
-    world, lanes = SessionsWorld(SessionsParams(**WORLDS["many skipped"])), 6
-    env = world_vector_env(lanes, world=world, info="none")
-    observed, _ = env.reset(seed=2)
-    single, known = WorldEnv(world), {}
-    observation, info = single.reset(seed=2)
-    while len(known) < 250:
-        known[info["user"]] = observation
-        observation, info = single.reset()
-    came = np.ones(lanes, np.bool_)
-    for _ in range(30):
-        for lane, user in enumerate(env._queue.lanes.user.tolist()):
-            if came[lane]:
-                np.testing.assert_array_equal(observed[lane], known[user])
-        came = env._ended.copy()
-        observed = env.step(np.zeros(lanes, np.int64))[0]
-
-
 class _Generous(SessionsLanes):
     """Every recommendation is worth one more."""
 

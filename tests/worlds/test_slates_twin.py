@@ -270,16 +270,6 @@ def slates_of(options, n_users=1500, rounds=8, seed=9):
     return params, *(np.concatenate(each) for each in zip(*found, strict=True))
 
 
-def chi_square_by_tenth(happened, expected):
-    """The p-value of events against their probabilities, in ten groups of like probability."""
-    order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
-    tenth = order * 10 // len(expected)
-    mean, variance, seen = (
-        np.bincount(tenth, each) for each in (expected, expected * (1.0 - expected), np.asarray(happened, float))
-    )
-    return stats.chi2.sf(((seen - mean) ** 2 / variance).sum(), 10)
-
-
 OFTEN = {"cascade-one", "position-several"}
 
 
@@ -303,22 +293,6 @@ def test_patterns_of_clicks_have_the_law_of_the_user_model(reading):
     # The counts add up to the number of slates: one of them says nothing new.
     statistic = excess[1:] @ np.linalg.solve(covariance[1:, 1:], excess[1:])
     assert stats.chi2.sf(statistic, possible.sum() - 1) > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-def test_logs_of_users_click_as_often_as_is_said():
-    """The same of logs, where policy, users and feedback meet: all switches on, by tenths of the truth."""
-    world = world_of(CASES["all of them"])
-    acting = twin.MostViewedOrAny(world.params.n_items, world.params.slate_size, exploration=0.5)
-    columns = simulate(world, Rankings(acting), 1500, 2, keep_truth=True).columns
-    shown = columns["event"] == 1
-    not_there_yet = shown & (columns[TRUTH] == 0.0)
-    assert not_there_yet.sum() > 1000
-    assert not columns["reward"][not_there_yet].any()
-    for place in range(world.params.slate_size):
-        here = shown & (columns["position"] == place) & (columns[TRUTH] > 0.0)
-        assert chi_square_by_tenth(columns["reward"][here], columns[TRUTH][here]) > 1e-4
 
 
 # --- single items ----------------------------------------------------------------------------------------------------
