@@ -140,8 +140,9 @@ if not _Path(__file__).with_name("agents").exists() and (_next_to_it / "agents" 
 for _world in ("sessions", "ratings", "purchases", "world"):
     _gymnasium.register(
         id=f"recsim_mnar/{_world.capitalize()}-v0",
-        entry_point=f"recsim_mnar.envs:{_world}_env",
-        vector_entry_point=f"recsim_mnar.envs:{_world}_vector_env",
+        entry_point="recsim_mnar.envs:world_env",
+        vector_entry_point="recsim_mnar.envs:world_vector_env",
+        kwargs={} if _world == "world" else {"world": _world},
     )
 _gymnasium.register(id="recsim_mnar/Campaigns-v0", entry_point="recsim_mnar.envs:campaigns_env")
 

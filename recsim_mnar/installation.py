@@ -1,4 +1,4 @@
-"""Checks of an installation (versions, processors, cache, extras), and ahead-of-time compilation of kernels."""
+"""Checks of an installation (versions, processors, cache), and ahead-of-time compilation of kernels."""
 
 from __future__ import annotations
 
@@ -127,7 +127,6 @@ OK, NOTE, PROBLEM = "ok", "note", "problem"
 """Levels of a check: no problem; worth knowing; something will not work."""
 
 _DISTRIBUTION = "recsim-mnar"
-_FOR_DEVELOPERS = ("test", "dev")
 
 
 @dataclass(frozen=True)
@@ -152,8 +151,8 @@ class Check:
 
 
 def check_installation() -> list[Check]:
-    """Check versions, dependencies, processors, kernel cache and extras, without compiling, downloading or writing."""
-    return [*_check_versions(), *_check_dependencies(), *_check_processors(), *_check_cache(), *_check_extras()]
+    """Check versions, processors and the kernel cache, without compiling, downloading or writing."""
+    return [*_check_versions(), *_check_processors(), *_check_cache()]
 
 
 def _check_versions() -> Iterator[Check]:
@@ -173,52 +172,6 @@ def _check_versions() -> Iterator[Check]:
             advice = "install it again, so that the code and what pip knows of it agree"
             yield Check("recsim-mnar", f"{__version__} in {where}, installed as {installed}", PROBLEM, advice)
     yield Check("Python", f"{platform.python_version()} at {sys.executable}, {platform.platform()}")
-
-
-def _check_dependencies() -> Iterator[Check]:
-    """Check each package that is required without any extra."""
-    for requirement, extra in _requirements():
-        if not extra:
-            yield _check_package(requirement, missing=PROBLEM)
-
-
-def _requirements() -> Iterator[tuple[Any, str]]:
-    """Yield each required package with the extra that requires it; "" for a package that is always required."""
-    from packaging.requirements import Requirement
-
-    try:
-        requirements = importlib.metadata.requires(_DISTRIBUTION) or []
-    except importlib.metadata.PackageNotFoundError:
-        return
-    extras = importlib.metadata.metadata(_DISTRIBUTION).get_all("Provides-Extra") or []
-    for line in requirements:
-        requirement = Requirement(line)
-        marker = requirement.marker
-        if marker is None or marker.evaluate({"extra": ""}):
-            yield requirement, ""
-            continue
-        for extra in extras:
-            if marker.evaluate({"extra": extra}):
-                yield requirement, extra
-
-
-def _check_package(requirement: Any, *, missing: str, name: str = "") -> Check:
-    """Check that a required package is installed in a suitable version.
-
-    Args:
-        requirement: the requirement, of :mod:`packaging`.
-        missing: level of the check if the package is not installed.
-        name: name of the check; the package's if empty.
-    """
-    name = name or requirement.name
-    install = f"pip install '{requirement.name}{requirement.specifier}'"
-    try:
-        version = importlib.metadata.version(requirement.name)
-    except importlib.metadata.PackageNotFoundError:
-        return Check(name, "not installed", missing, install)
-    if not requirement.specifier.contains(version, prereleases=True):
-        return Check(name, f"{version}, {requirement.specifier} is asked for", PROBLEM, install)
-    return Check(name, version)
 
 
 def _check_processors() -> Iterator[Check]:
@@ -249,10 +202,3 @@ def _check_cache() -> Iterator[Check]:
         else:
             advice = "recsim-mnar warm compiles the kernels ahead; else the first run waits for them"
             yield Check("kernel cache", f"{folder}, writable, empty", NOTE, advice)
-
-
-def _check_extras() -> Iterator[Check]:
-    """Check each package of an extra for users; a missing one is only worth a note."""
-    for requirement, extra in _requirements():
-        if extra and extra not in _FOR_DEVELOPERS:
-            yield _check_package(requirement, missing=NOTE, name=f"extra {extra}: {requirement.name}")

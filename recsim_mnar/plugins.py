@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import functools
 import importlib
@@ -11,7 +10,7 @@ import inspect
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
@@ -142,7 +141,7 @@ def _hint_if_hidden(path: str, module: Any) -> str:
     return f": it is {file or 'part of Python'}, which comes before your {own_file.name}; rename yours"
 
 
-def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
+def unknown(what: str, name: str, known: Iterable[str], kind: str) -> str:
     """Return the message for an unknown name, with the most helpful suggestion.
 
     Args:
@@ -150,18 +149,7 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
         name: the unknown name.
         known: the existing names.
         kind: kind of a user's own object in its module: ``Class`` or ``function``.
-        methods: methods by which a class of this kind is recognised; it is suggested if the name is a module's.
     """
-    # Two mistakes are recognised: the name of a module or file alone, and package.module.Class, without a colon.
-    module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
-    definitions = _definitions(module, methods, kind)
-    if definitions is None and "." in module:
-        module, _, attribute = module.rpartition(".")
-        if attribute in (_definitions(module, methods, kind) or []):
-            definitions = [attribute]
-    if definitions is not None:
-        example = definitions[0] if definitions else kind
-        return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{example}"
     article = "an" if what[0] in "aeiou" else "a"
     names = list(known)
     hint = nearest(name, names)
@@ -189,37 +177,3 @@ def option_of(kind: Any, key: str, text: str, where: str) -> Any:
     if value not in (0, 1):  # True and False equal 1 and 0
         raise UserError(f"{where}: {key} must be true or false, got {text!r}")
     return bool(value)
-
-
-def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:
-    """List the functions or classes that a module defines, by parsing its source without running it.
-
-    Args:
-        module: name of the module.
-        methods: methods by which a suitable class is recognised.
-        kind: ``function``, or any other word for classes.
-
-    Returns:
-        Names of the functions, of the classes with any of the methods, or, if none has, of all public classes; None if
-        there is no such module.
-    """
-    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
-        return None
-    try:
-        with own_folder():
-            spec = importlib.util.find_spec(module)
-        if spec is None:
-            return None
-        source = b""
-        if spec.origin and spec.origin.endswith(".py"):
-            source = Path(spec.origin).read_bytes()
-        tree = ast.parse(source)
-    except (ImportError, ValueError, OSError, SyntaxError):
-        return None
-    if kind == "function":
-        return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
-    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
-    suitable = [c.name for c in classes if any(isinstance(f, ast.FunctionDef) and f.name in methods for f in c.body)]
-    if suitable:
-        return suitable
-    return [c.name for c in classes if not c.name.startswith("_")]

@@ -182,17 +182,3 @@ def test_the_metric_is_the_hessians_diagonal_where_factors_are_of_the_size_it_ta
         objective(x + move, up)
         objective(x - move, down)
         assert (up[i] - down[i]) / 2e-4 == pytest.approx(2.0 * metric[i], rel=1e-5)
-
-
-def test_the_metric_makes_fewer_evaluations_reach_the_same_value():
-    g = np.random.default_rng(0)
-    often = 1.0 / (np.arange(60) + 1.0)
-    cells = np.unique(g.integers(0, 80, 3000) * 60 + g.choice(60, 3000, p=often / often.sum()))
-    ratings = Ratings(cells // 60, cells % 60, g.integers(1, 6, len(cells)).astype(float), 80, 60)
-    objective = Objective(ratings, None, FactorizationConfig(5, 2e-3))
-    problem, metric = (objective, objective.start(0)), {"preconditioner": objective.preconditioner()}
-    target = 1.001 * minimise(*problem, **metric, value_tolerance=1e-12, max_iterations=3000).value
-    reached = {"value_tolerance": 0.0, "target": target, "max_iterations": 3000}
-    without, scaled = minimise(*problem, **reached), minimise(*problem, **metric, **reached)
-    assert without.value <= target
-    assert scaled.evaluations < 0.7 * without.evaluations

@@ -1,6 +1,5 @@
 """The doctor's checks of an installation, with faults planted."""
 
-import importlib.metadata
 import json
 import os
 import re
@@ -23,31 +22,13 @@ def checks():
 
 def test_a_sound_installation(capsys, tmp_path):
     found = checks()
-    assert found["numpy"].found == importlib.metadata.version("numpy")
     assert recsim_mnar.__version__ in found["recsim-mnar"].found
     assert f"{len(os.sched_getaffinity(0))} " in found["processors"].found
     assert [name for name, check in found.items() if check.level != OK and not check.advice] == []
     file = tmp_path / "checks.json"
     assert status_of("doctor", "--json", file) == 0
-    assert "numpy" in capsys.readouterr().out
+    assert "processors" in capsys.readouterr().out
     assert {check["name"] for check in json.loads(file.read_text())["checks"]} == set(found)
-
-
-def test_an_extra_that_is_not_there_is_a_note_and_a_dependency_a_problem(monkeypatch):
-    whole = importlib.metadata.version
-
-    def version(name):
-        if name in ("scipy", "implicit"):
-            raise importlib.metadata.PackageNotFoundError(name)
-        return "1.0" if name == "pyarrow" else whole(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", version)
-    found = checks()
-    assert (found["scipy"].level, found["scipy"].found) == (PROBLEM, "not installed")
-    assert found["extra implicit: implicit"].level == NOTE
-    assert "pip install 'implicit>=" in found["extra implicit: implicit"].advice
-    assert found["pyarrow"].level == PROBLEM
-    assert "pip install 'pyarrow>=" in found["pyarrow"].advice
 
 
 def test_what_pip_knows_and_the_code_disagree(monkeypatch):

@@ -6,8 +6,6 @@ import pickle
 import numpy as np
 import pytest
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy
@@ -61,20 +59,6 @@ class Idle(Undeclared):
     learns = "nothing"
 
 
-class Three(Uniform):
-    """A ``learn`` without propensities."""
-
-    name = "three"
-    learns = "own user"
-
-    def __init__(self, n_items=P):
-        super().__init__(n_items)
-        self.received = []
-
-    def learn(self, users, actions, rewards):
-        self.received.append(len(users))
-
-
 class Plain:
     """Derives from nothing."""
 
@@ -86,7 +70,7 @@ class Plain:
     def probabilities(self, users):
         return np.full((len(users), P), 1 / P)
 
-    def learn(self, users, actions, rewards):
+    def learn(self, users, actions, rewards, propensities):
         pass
 
 
@@ -109,7 +93,6 @@ def world():
         (Own(), "own user"),
         (OwnOverridden(), "all users"),
         (Idle(), "nothing"),
-        (Three(), "own user"),
         (Plain(), "all users"),
         (PlainOwn(), "own user"),
     ],
@@ -185,27 +168,14 @@ def received_by(learner):
     return {name: column[order] for name, column in zip(names, columns, strict=True)}
 
 
-@pytest.mark.parametrize("policy", [Three(), PlainOwn()], ids=lambda p: p.name)
-def test_a_learn_of_three_arguments_is_wrapped(world, policy):
-    full = as_policy(policy)
-    one = np.array([1])
-    full.learn(one, one, np.ones(1), np.ones(1))
-    assert full.learn is not policy.learn
-    assert as_policy(full) is full
-    expected = simulate(world, Uniform(P), 20, 3).digest()
-    assert simulate(world, policy, 20, 3).digest() == expected
-    assert record(WorldEnv(world), policy, 20, 3).digest() == expected
-    assert record_vector(WorldVectorEnv(world, 3), policy, 20, 3).digest() == expected
-
-
-def test_a_learn_of_two_arguments_is_refused():
-    class Two(Policy):
-        name, n_items = "two", 3
+def test_a_learn_without_propensities_is_refused():
+    class Three(Policy):
+        name, n_items = "three", 3
 
         act, probabilities = Uniform.act, Uniform.probabilities
 
-        def learn(self, users, actions):
+        def learn(self, users, actions, rewards):
             pass
 
-    with pytest.raises(UserError, match=r"policy 'two': define learn\(self, users, actions, rewards, propensities\)"):
-        as_policy(Two())
+    with pytest.raises(UserError, match=r"policy 'three': define learn\(self, users, actions, rewards, propensities\)"):
+        as_policy(Three())

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.answers import GRID, Acting
 from recsim_mnar.replays.probabilities import replay
@@ -12,13 +10,11 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from toys import refused, untrained
-from twins.odd_policies import PLANTED, SOUND, DependsOnTheBatch, OrderOfRounds, P, Right, Single
+from twins.odd_policies import PLANTED, SOUND, OrderOfRounds, P, Right, Single
 
 RUNS = {
     "simulate": lambda world, policy: simulate(world, policy, 60, 3),
     "simulate_online": lambda world, policy: simulate_online(world, policy, 60, 3, lanes=16),
-    "record": lambda world, policy: record(WorldEnv(world), policy, 20, 3),
-    "record_vector": lambda world, policy: record_vector(WorldVectorEnv(world, 16), policy, 60, 3),
 }
 
 
@@ -27,17 +23,11 @@ def world():
     return SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1))
 
 
-@pytest.mark.parametrize("run", [name for name in RUNS if name != "record"])
+@pytest.mark.parametrize("run", RUNS)
 @pytest.mark.parametrize("planted", [each for each in PLANTED if each.refused], ids=lambda each: each.kind.__name__)
 def test_an_odd_policy_is_refused_in_one_line(world, run, planted):
     with refused(f"^policy 'right':? ({planted.refused})"):
         RUNS[run](world, planted.kind())
-
-
-def test_one_user_at_a_time_shows_no_batch(world):
-    """In a single environment no one else is asked, so nothing depends on it, and the log is right."""
-    log = record(WorldEnv(world), DependsOnTheBatch(), 20, 3)
-    np.testing.assert_array_equal(log["propensity"][log.is_bandit] > 0, True)
 
 
 @pytest.mark.parametrize("kind", SOUND)

@@ -29,10 +29,8 @@ PACKAGES = {
     "agents": "",
     "datasets": """Interactions RatingStudy load_coat load_ml100k load_yahoo_r3
         read_interactions read_ratings""",
-    "envs": """CampaignsEnv PurchasesEnv PurchasesVectorEnv RankingEnv RankingVectorEnv RecordLog
-        RecordVectorLog WorldEnv WorldVectorEnv campaigns_env purchases_env purchases_vector_env
-        ratings_env ratings_vector_env record record_vector sessions_env
-        sessions_vector_env world_env world_vector_env""",
+    "envs": """CampaignsEnv CampaignsVectorEnv PurchasesEnv PurchasesVectorEnv RankingEnv RankingVectorEnv RecordLog
+        RecordVectorLog WorldEnv WorldVectorEnv world_env world_vector_env""",
     "estimators": """ESTIMATORS Diagnostics Estimate EstimatorInfo Facts cross_fitted_rewards difference estimate_value
         estimate_without_propensities""",
     "export": """Decisions action_dist decisions distributions from_arrays from_minari from_obp from_vw

@@ -6,7 +6,6 @@ from numpy.testing import assert_array_equal
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import Policy
-from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.replays import truth
 from recsim_mnar.replays.probabilities import replay, rounds_of
 from recsim_mnar.simulation import simulate
@@ -160,13 +159,6 @@ def test_what_cannot_be_replayed_is_refused(world, call, words):
     log = simulate(world, Uniform(P), 10, 31)
     with pytest.raises(UserError, match=words):
         call(world, log)
-
-
-def test_exact_click_probabilities_agree_with_clicks(world):
-    arm = run_arm(world, Uniform(P), 4000, 5)
-    n = arm.decisions.sum()
-    exact = arm.means.sum() / n
-    assert abs(arm.rewards.sum() / n - exact) < 4 * np.sqrt(exact / n)
 
 
 def test_replay_of_a_softened_policy_whose_users_decide_often(world):

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation import items as simulate
 from recsim_mnar.simulation.pools import pool
+from recsim_mnar.testing.environments import stepped_again
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.cases import quick_first
@@ -58,9 +58,9 @@ def test_every_face_gives_the_same_bytes(world, train, name, monkeypatch):
         with pool(n_workers) as executor:
             log = simulate.simulate(world, policy, N_USERS, SEED, executor=executor)
         assert log.digest() == expected, f"{shard} users a shard, {n_workers} workers"
-    assert record(WorldEnv(world), policy, N_USERS, SEED).digest() == expected
+    assert stepped_again(WorldEnv(world), whole).digest() == expected
     for lanes in (1, 8, 100):
-        assert record_vector(WorldVectorEnv(world, lanes), policy, N_USERS, SEED).digest() == expected, f"{lanes} lanes"
+        assert stepped_again(WorldVectorEnv(world, lanes), whole).digest() == expected, f"{lanes} lanes"
 
 
 def test_few_lanes_are_refilled_with_the_same_result(world, train, monkeypatch):
@@ -99,7 +99,7 @@ def test_the_sampler_of_large_catalogues_too():
     expected = simulate.simulate(world, Uniform(700), 30, SEED)
     inside = registry.uniform_policy(700)
     assert simulate.simulate(world, inside, 30, SEED).digest() == expected.digest()
-    assert record_vector(WorldVectorEnv(world, 4), Uniform(700), 30, SEED).digest() == expected.digest()
+    assert stepped_again(WorldVectorEnv(world, 4), expected).digest() == expected.digest()
     assert simulate.simulate(world, Uniform(700), 1, SEED, first_user=9).digest() == (
         expected.select(expected["user"] == 9).digest()
     )
@@ -131,9 +131,8 @@ def test_every_face_of_the_ratings_world_gives_the_same_bytes(rated, name, monke
     with pool(3) as executor:
         log = simulate.simulate(rated, policy, N_USERS, SEED, executor=executor)
     assert log.digest(optional=True) == expected
-    assert record(WorldEnv(rated), policy, N_USERS, SEED).digest(optional=True) == expected
+    assert stepped_again(WorldEnv(rated), whole).digest(optional=True) == expected
     for lanes in (1, 8, 100):
-        log = record_vector(WorldVectorEnv(rated, lanes), policy, N_USERS, SEED)
-        assert log.digest(optional=True) == expected, f"{lanes} lanes"
+        assert stepped_again(WorldVectorEnv(rated, lanes), whole).digest(optional=True) == expected, f"{lanes} lanes"
     shown = whole.is_bandit
     np.testing.assert_allclose(replay(whole, policy)[shown], whole["propensity"][shown], rtol=1e-12)

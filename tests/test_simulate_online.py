@@ -7,8 +7,6 @@ import pytest
 from numpy.testing import assert_array_equal
 
 import toys
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import EpsilonMixture, registry
@@ -139,40 +137,6 @@ def test_a_learner_over_two_thousand_users_is_one_object_and_replays_on_every_ro
     assert again.log.provenance == run.log.provenance
     sizes = {"lanes": lanes, "rounds": len(run.curve.rewards), "rows": len(run.log)}
     assert run.log.provenance["online"] == {"learns": "all users", **sizes}
-
-
-@pytest.mark.parametrize("kind", quick_first([Greedy, InOrder]))
-def test_the_single_environment_records_the_run_of_one_lane(world, kind):
-    untrained = strict(kind)
-    log = record(WorldEnv(world), untrained, 500, 7)
-    run = simulate_online(world, kind(), 500, 7, lanes=1)
-    assert log.digest() == run.log.digest()
-    assert_array_equal(log["round"], run.log["round"])
-    assert log.provenance == run.log.provenance
-    assert_replays(log, untrained)
-    assert not untrained.calls
-
-
-LANES = [(32, InOrder), *itertools.product([2, 700], [Greedy, InOrder])]
-
-
-@pytest.mark.parametrize(("lanes", "kind"), quick_first(LANES))
-def test_the_vector_environment_records_a_learner_that_replays_on_every_row(world, kind, lanes):
-    untrained = strict(kind)
-    log = record_vector(WorldVectorEnv(world, lanes), untrained, 500, 7)
-    log.validate(P)
-    assert_replays(log, untrained)
-    assert np.bincount(log["round"][log.is_bandit]).max() <= lanes
-    assert log.provenance["online"]["rows"] == len(log)
-    with pytest.raises(UserError, match="whole log only"):
-        replay(log.select(log["user"] < 400), untrained)
-    again = record_vector(WorldVectorEnv(world, lanes), kind(), 500, 7)
-    assert again.digest() == log.digest()
-
-
-def test_only_one_mode_is_recorded(world):
-    with pytest.raises(UserError, match="NextStep"):
-        record_vector(WorldVectorEnv(world, 2, autoreset_mode="SameStep"), Greedy(), 5, 3)
 
 
 RANKS = {"reset": 0, "observe": 1, "act": 2, "learn": 3, "forget": 5}

@@ -303,8 +303,6 @@ def test_the_folder_comes_last_and_goes_again(looked_in):
     assert sys.path == before
     with pytest.raises(UserError, match=r"it is /.*/colorsys\.py, which comes before your colorsys\.py; rename yours"):
         plugins.imported("agent", "colorsys:Mine")
-    with pytest.raises(UserError, match="is a module: say which class of it, place_of:"):
-        raise UserError(plugins.unknown("agent", "place_of", [], "Class"))
     assert sys.path == before
 
 

@@ -16,8 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts, estimate_value
 from recsim_mnar.policies import EpsilonMixture, Policy, registry
@@ -48,9 +46,9 @@ def equal_rows(log: Any, policy: Any) -> dict[str, int]:
 
 
 def learning(quick: bool) -> list[dict[str, Any]]:
-    """One object, all its rows, replay equal on every row: simulation and both recorders."""
+    """One object, all its rows, replay equal on every row."""
     s = SETTINGS["learning"]
-    users, recorded = (300, 40) if quick else (s["users"], s["recorded_users"])
+    users = 300 if quick else s["users"]
     found = []
     began, cpu = time.perf_counter(), time.process_time()
     run = simulate_online(world(), Greedy(P), users, SETTINGS["seed"], lanes=s["lanes"])
@@ -59,18 +57,6 @@ def learning(quick: bool) -> list[dict[str, Any]]:
     learned = int(run.policy.shown.sum())  # type: ignore[attr-defined]
     found.append({"by": "simulate_online", "users": users, "lanes": s["lanes"], "rows": len(run.log), "rounds": rounds}
                  | {"learned": learned, **spent, **equal_rows(run.log, Greedy(P))})  # fmt: skip
-    for name, log, lanes in (
-        ("record", record(WorldEnv(world()), Greedy(P), recorded, SETTINGS["seed"]), 1),
-        (
-            "record_vector",
-            record_vector(WorldVectorEnv(world(), s["recorded_lanes"]), Greedy(P), recorded, SETTINGS["seed"]),
-            s["recorded_lanes"],
-        ),
-    ):
-        found.append(
-            {"by": name, "users": recorded, "lanes": lanes, "rows": len(log), **equal_rows(log, Greedy(P))}
-            | {"rounds": log.provenance["online"]["rounds"]}
-        )
     part = run.log.select(run.log["user"] < users // 2)
     for what, call in (
         ("replay of half of its users", lambda: replay(part, Greedy(P))),

@@ -164,17 +164,16 @@ def dask(n: int) -> Callable[[Path], Any]:
     @contextlib.contextmanager
     def start(folder: Path) -> Iterator[Executor]:
         try:
-            import distributed  # noqa: F401
+            from distributed import Client
         except ImportError:
-            raise NotHereError("dask is not installed (pip install 'recsim-mnar[cluster]')") from None
-        from recsim_mnar.cluster import cluster
+            raise NotHereError("dask is not installed (pip install distributed)") from None
 
         (folder / "dask").mkdir()
         with (
             dask_processes(folder / "dask", n) as address,
-            cluster(address, warn=print) as executor,
+            Client(address, set_as_default=False) as client,
         ):
-            yield executor
+            yield client.get_executor(pure=False)
 
     return start
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -19,7 +19,6 @@ import gymnasium as gym
 import numpy as np
 import package as p
 import pyarrow.parquet as pq
-from slate_recorder import record_slates, record_slates_vector
 
 Digests = dict[str, str]
 
@@ -245,19 +244,16 @@ def _logs(setting: Setting, policy: Any, found: Digests) -> None:
     truth = (set(kept.columns) - set(log.columns)).pop()
     shown = kept.is_bandit
     found["truth: simulate"] = digest({name: kept[name][shown] for name in ("user", "step", truth)})
-    single: Callable[..., Any] = p.record
-    vector: Callable[..., Any] = p.record_vector
-    acting = policy
+    size = 1
     if setting.world == "purchases":
         found["exposures: in memory"] = _digest_exposures(p.exposures_of(world, policy, log, n, SEED))
-        single, vector = record_slates, record_slates_vector
-        acting = policy if isinstance(policy, p.DeployedPolicy) else p.SlatePolicy(policy, world.params)
+        size = world.params.slate_size
         if world.params.slates != "fixed":  # an environment's action is a slate of a fixed size
             return
-    found["log: single environment"] = digest(single(setting.env(), acting, n, SEED).columns)
+    found["log: single environment"] = digest(p.stepped_again(setting.env(), log, size).columns)
     for lanes in LANES:
-        log = vector(setting.env(lanes), acting, n, SEED)
-        found[f"log: vector environment, {lanes} lanes"] = digest(log.columns)
+        again = p.stepped_again(setting.env(lanes), log, size)
+        found[f"log: vector environment, {lanes} lanes"] = digest(again.columns)
 
 
 def _digest_exposures(exposures: Any) -> str:

@@ -15,17 +15,17 @@ import numpy as np
 
 import recsim_mnar.simulation.executor as simulation
 from recsim_mnar.campaigns.platform import additions_log, platform_log, run_campaigns, score_users
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy, registry
 from recsim_mnar.purchases.exposures import Exposures
-from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, exposures_of
+from recsim_mnar.purchases.policies import DeployedPolicy, exposures_of
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import map_shards, simulate
 from recsim_mnar.simulation.items import simulate_online
+from recsim_mnar.testing.environments import stepped_again
 from recsim_mnar.worlds import make_world
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "examples"))

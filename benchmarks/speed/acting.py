@@ -15,7 +15,7 @@ import gymnasium
 import numpy as np
 from table import Row, cpu_seconds, least, machine, middle, peer
 
-from recsim_mnar.envs import sessions_env, sessions_vector_env
+from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
@@ -66,7 +66,7 @@ def acting(quick: bool) -> list[Row]:
 
 def single(steps: int, seed: int) -> float:
     """Of our single environment."""
-    env = sessions_env("recogym-v1", n_items=N_ITEMS)
+    env = world_env("sessions", "recogym-v1", n_items=N_ITEMS)
     actions = np.random.default_rng(seed).integers(0, N_ITEMS, steps)
     env.reset(seed=seed)
     env.step(actions[0])
@@ -98,8 +98,8 @@ def sardine(steps: int, lanes: int = 0) -> float | None:
 def environments(quick: bool) -> list[Row]:
     """Three rows: single, vector against our SyncVectorEnv, vector against SARDINE's."""
     rounds, scale = (1, 0.2) if quick else (5, 1.0)
-    ours = sessions_vector_env(LANES, "recogym-v1", n_items=N_ITEMS)
-    synced = gymnasium.vector.SyncVectorEnv([lambda: sessions_env("recogym-v1", n_items=N_ITEMS)] * LANES)
+    ours = world_vector_env(LANES, world="sessions", preset="recogym-v1", n_items=N_ITEMS)
+    synced = gymnasium.vector.SyncVectorEnv([lambda: world_env("sessions", "recogym-v1", n_items=N_ITEMS)] * LANES)
     found: dict[str, list[float]] = {name: [] for name in ("single", "vector", "synced", "sardine", "sardine, synced")}
     single(1000, 0)
     for i in range(rounds):

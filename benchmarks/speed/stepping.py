@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from table import cpu_seconds, into_results, middle, number, parser_of, peer, table
 
-from recsim_mnar.envs import ratings_env, sessions_env, sessions_vector_env
+from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
@@ -33,9 +33,9 @@ VECTOR: dict[str, dict[str, Any]] = {
     'sessions, `observation="shown"`': {"observation": "shown"},
 }
 SINGLE: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "sessions, single": (sessions_env, {"preset": "recogym-v1", "n_items": N_ITEMS}),
-    "ratings, single": (ratings_env, {"preset": "quick"}),
-    'ratings, single, `info="none"`': (ratings_env, {"preset": "quick", "info": "none"}),
+    "sessions, single": (world_env, {"world": "sessions", "preset": "recogym-v1", "n_items": N_ITEMS}),
+    "ratings, single": (world_env, {"world": "ratings", "preset": "quick"}),
+    'ratings, single, `info="none"`': (world_env, {"world": "ratings", "preset": "quick", "info": "none"}),
 }
 SIMULATE, ENVPOOL, GYMNAX, ROLLED = (
     "`simulate`: decisions", "EnvPool CartPole", "gymnax CartPole", "gymnax CartPole, all steps in one call",
@@ -44,7 +44,7 @@ SIMULATE, ENVPOOL, GYMNAX, ROLLED = (
 
 def vector(lanes: int, seconds: float, **asked: Any) -> float:
     """Of a vector environment, steps of all lanes counted."""
-    env = sessions_vector_env(lanes, "recogym-v1", n_items=N_ITEMS, **asked)
+    env = world_vector_env(lanes, world="sessions", preset="recogym-v1", n_items=N_ITEMS, **asked)
     actions = np.random.default_rng(0).integers(0, N_ITEMS, (50, lanes))
     env.reset(seed=0)
     found = rate(lambda: [env.step(chosen) for chosen in actions], actions.size, seconds)

@@ -12,9 +12,9 @@ from typing import Any
 _DEFINED_IN = {
     "CampaignsEnv": "envs",
     "CampaignsParams": "model",
+    "CampaignsVectorEnv": "envs",
     "CampaignsWorld": "world",
     "PlatformWorld": "model",
-    "campaigns_env": "envs",
 }
 __all__ = list(_DEFINED_IN)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
@@ -14,10 +13,10 @@ from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import imported
 from recsim_mnar.worlds.base import DecisionWorld, World
-from recsim_mnar.worlds.registry import of_a_world
+from recsim_mnar.worlds.registry import entry_of, of_a_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.envs.recording import RecordLog, RecordVectorLog, record, record_vector
+    from recsim_mnar.envs.recording import RecordLog, RecordVectorLog
     from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
 
 _DEFINED_IN = {
@@ -25,12 +24,11 @@ _DEFINED_IN = {
     "RankingVectorEnv": "slates",
     "RecordLog": "recording",
     "RecordVectorLog": "recording",
-    "record": "recording",
-    "record_vector": "recording",
 }
 
 __all__ = [
     "CampaignsEnv",
+    "CampaignsVectorEnv",
     "PurchasesEnv",
     "PurchasesVectorEnv",
     "RankingEnv",
@@ -39,15 +37,6 @@ __all__ = [
     "RecordVectorLog",
     "WorldEnv",
     "WorldVectorEnv",
-    "campaigns_env",
-    "purchases_env",
-    "purchases_vector_env",
-    "ratings_env",
-    "ratings_vector_env",
-    "record",
-    "record_vector",
-    "sessions_env",
-    "sessions_vector_env",
     "world_env",
     "world_vector_env",
 ]
@@ -71,16 +60,17 @@ def world_env(world: World | str | None = None, preset: str | None = None, **par
     Args:
         world: a world, its name, or ``package.module:Class`` for a class of your own.
         preset: preset of a named world; None for the world's default.
-        **params: keywords of :class:`WorldEnv`, or parameters of a named world that differ
-            from the preset's.
+        **params: keywords of :class:`WorldEnv`, or parameters of a named world that differ from the preset's. The
+            ratings world has a parameter ``observation`` too, and its value tells which is meant: ``popularity`` is a
+            rule by which the world reveals ratings, ``counts`` a form of the agent's observation.
     """
-    return made_for(None, "", preset, world, params)
+    return _made_for(world, preset, params, None)
 
 
 def world_vector_env(
     num_envs: int = 1, *, world: World | str | None = None, preset: str | None = None, **options: Any
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """Make the vector environment of any world but one of platforms.
+    """Make the vector environment of any world; in a world of platforms each lane is a platform.
 
     Args:
         num_envs: number of lanes.
@@ -88,94 +78,25 @@ def world_vector_env(
         preset: preset of a named world; None for the world's default.
         **options: keywords of :class:`WorldVectorEnv`, or parameters of a named world.
     """
-    return made_for(None, "", preset, world, options, num_envs)
+    return _made_for(world, preset, options, num_envs)
 
 
-def sessions_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
-    """Make the single environment of the sessions world.
-
-    Args:
-        preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
-        world: an existing world, or its name, instead of one made from the preset.
-        **params: keywords of :class:`WorldEnv`, or fields of
-            :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
-    """
-    return made_for(DecisionWorld, "sessions", preset, world, params)
-
-
-def sessions_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
-) -> WorldVectorEnv:
-    """Make the vector environment of the sessions world.
-
-    Args:
-        num_envs: number of lanes.
-        preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
-        world: an existing world, or its name, instead of one made from the preset.
-        **options: keywords of :class:`WorldVectorEnv`, or parameters of the world.
-    """
-    return made_for(DecisionWorld, "sessions", preset, world, options, num_envs)
-
-
-def ratings_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
-    """Make the single environment of the ratings world.
-
-    Args:
-        preset: ``schnabel2016``, ``mcar`` or ``quick`` (default).
-        world: an existing world, or its name, instead of one made from the preset; such as one made from a rating
-            matrix by :meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`.
-        **params: keywords of :class:`WorldEnv`, or fields of
-            :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have a keyword
-            ``observation``, and its value tells which is meant: ``popularity`` is a rule by which the world reveals
-            ratings, ``counts`` a form of the agent's observation.
-    """
-    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
-
-    return made_for(DecisionWorld, "ratings", preset, world, params, revealed=OBSERVATIONS)
-
-
-def ratings_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
-) -> WorldVectorEnv:
-    """Make the vector environment of the ratings world.
-
-    Args:
-        num_envs: number of lanes.
-        preset: ``schnabel2016``, ``mcar`` or ``quick`` (default).
-        world: an existing world, or its name, instead of one made from the preset.
-        **options: keywords of :class:`WorldVectorEnv`, or parameters of the world.
-    """
-    from recsim_mnar.worlds.ratings.world import OBSERVATIONS
-
-    return made_for(DecisionWorld, "ratings", preset, world, options, num_envs, revealed=OBSERVATIONS)
-
-
-def made_for(
-    kind: type[World] | None,
-    name: str,
-    preset: str | None,
-    world: World | str | None,
-    keywords: dict[str, Any],
-    lanes: int | None = None,
-    *,
-    revealed: Collection[str] = (),
-) -> Any:
+def _made_for(world: World | str | None, preset: str | None, keywords: dict[str, Any], lanes: int | None) -> Any:
     """Make the single or the vector environment of a world from a caller's keywords.
 
     Args:
-        kind: class of worlds whose environment is made; None for that of ``world``.
-        name: name of the world to make if ``world`` is None.
+        world: a world, or its name.
         preset: name of a preset; None for the world's default.
-        world: a world, its name, or None.
         keywords: keywords of the environment and parameters of the world, mixed; the environment's are removed.
         lanes: number of lanes of a vector environment; None for the single environment.
-        revealed: values of ``observation`` that are a parameter of the world, not of the environment.
     """
-    if kind is None and world is None:
+    if world is None:
         raise UserError("no world to make an environment of: give world=, a world or the name of one ('sessions')")
+    kind = entry_of(world).world_class() if isinstance(world, str) else world
+    revealed = getattr(kind, "observation_words", ())
     options = split_keywords(keywords, vector=lanes is not None, of_world=revealed)
-    world_made = world_of(name, preset, keywords, world)
-    make = imported("environment", (kind or world_made).environments_by)
+    world_made = world_of(world, preset, keywords)
+    make = imported("environment", world_made.environments_by)
     return make(world_made, lanes, options)
 
 

@@ -10,17 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.user_queue import Info, UserQueue, counted, fixed, rewards_of
+from recsim_mnar.envs.user_queue import Info, UserQueue, counted, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
-    arrival_line,
     checked_info,
     checked_options,
-    checked_render_mode,
     first_user,
     one_integer,
+    refuse_render_mode,
     reset_seed,
-    step_line,
 )
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds.base import LaneWorld, World, decision_world, needs_decisions
@@ -45,19 +43,16 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             event multiplies by a factor (``decayed=0.95``). ``last``: the latest items (``last=20``) as item + 1, the
             latest first, 0 for none. ``shown``: decayed counts of viewed and of shown items, and of the rewards of the
             latter (``shown=0.95``). Each of these takes ``+features``, which appends the user's features.
-            ``features``: the user's features alone. ``own``: the world's own definition. ``dict``: a dictionary with
-            ``counts`` and, if the world has features, ``user`` and ``item_features``. None: ``own`` if the world
+            ``features``: the user's features alone. ``own``: the world's own definition. None: ``own`` if the world
             defines it, else ``features`` if the world has them, else ``counts``.
         info: content of ``info`` about events. ``counts`` (default): numbers, ``n_views``. ``views``: the events
             themselves, from which a log can be made: tuples ``views`` and ``view_times``, in the ratings world also
             ``ratings`` and ``observation_propensities``, and ``skipped`` if users left without a decision. ``none``:
             ``info`` is empty.
-        info_size: length of arrays that replace the tuples of ``views``; see
-            :func:`recsim_mnar.envs.user_queue.fixed`. None keeps tuples.
-        render_mode: ``ansi``: :meth:`render` returns the last step in one line. None: nothing is rendered.
+        render_mode: None, because nothing is rendered.
     """
 
-    metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+    metadata = {"render_modes": []}  # noqa: RUF012  (Gymnasium reads a plain dict here)
     _more_events: tuple[str, ...] = ()
 
     def __init__(
@@ -66,23 +61,20 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         *,
         observation: str | None = None,
         info: str | None = None,
-        info_size: int | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
+        refuse_render_mode(render_mode)
         lane_world = self._checked_world(world)
         lane_world.decides()
         self.world = world = lane_world
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
-        kind, self._info_size = checked_info(info, info_size)
-        self._line = ""
         self._user = -1
         self._step = 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._event_keys = (*(key for key, _ in self._queue.entries), *self._more_events)
-        self.info = kind
+        self.info = checked_info(info)
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._waiting = False
@@ -112,11 +104,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     @info.setter
     def info(self, kind: str) -> None:
         self._info_kind = kind
-        # Entries of a step without views, which most are, ready to be merged. None if info must be built in full.
-        self._quiet: Any = None
-        if self.render_mode is None and self._info_size is None:
-            no_events = {"counts": {"n_views": 0, "n_skipped": 0}, "views": dict.fromkeys(self._event_keys, ())}
-            self._quiet = no_events.get(kind)
+        # Entries of a step without views, which most are, ready to be merged; None for an empty info.
+        no_events = {"counts": {"n_views": 0, "n_skipped": 0}, "views": dict.fromkeys(self._event_keys, ())}
+        self._quiet: Any = no_events.get(kind)
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Info]:
         """Advance to the next user who reaches a decision."""
@@ -149,9 +139,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             return self._step_with_events(chosen)
         self._step += 1
         self._time += 1.0
-        if self._quiet is None:
-            info = self._uneventful_info(chosen, reward)
-        else:
+        info: Info = {}
+        if self._quiet is not None:
             info = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
         return observation, reward, not self._waiting, False, info
 
@@ -174,22 +163,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             self._observer.add_recommendations(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
         observation = self._observe_views(info)
-        info = self._info(info, waiting=alive, shown_and_reward=(chosen, reward))
-        return observation, reward, not alive, False, info
-
-    def _uneventful_info(self, chosen: int, reward: float) -> Info:
-        """Return the ``info`` of a step without views, and set the line that :meth:`render` returns."""
-        if self.render_mode is not None:
-            left = not self._waiting
-            self._line = step_line(self._user, self._step - 1, chosen, reward, {"views": ()}, left=left)
-        events = dict.fromkeys(self._event_keys, ())
-        return self._sized({"user": self._user, "step": self._step, "time": self._time, **events})
-
-    def render(self) -> str | None:
-        """Return the last step or reset in one line; None without a render mode."""
-        if self.render_mode is None:
-            return None
-        return self._line
+        return observation, reward, not alive, False, self._info(info, waiting=alive)
 
     def reward_means(self) -> NDArray[np.float64]:
         """Return the true expected reward (n_items,) of every item for the waiting user, to measure regret.
@@ -211,28 +185,21 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._observer.observation_alone()
 
     def _sized(self, info: Info) -> Info:
-        """Return ``info`` in the requested form: empty, with numbers of events, with tuples or with arrays."""
+        """Return ``info`` in the requested form: empty, with numbers of events, or with tuples."""
         if self._info_kind == "none":
             return {}
         if self._info_kind == "counts":
             return counted(info, self._event_keys)
-        if self._info_size is None:
-            return info
-        return fixed(info, self._event_keys, self._info_size)
+        return info
 
-    def _info(self, info: Info, *, waiting: bool, shown_and_reward: tuple[Any, float] | None = None) -> Info:
+    def _info(self, info: Info, *, waiting: bool) -> Info:
         """Store the lane's new state, simulate ahead over decisions without events, and return the complete ``info``.
 
         Args:
             info: events of the reset or step.
             waiting: True if the user waits for a decision.
-            shown_and_reward: the item or items shown and their reward; None after a reset.
         """
         lanes = self._queue.lanes
-        if self.render_mode is not None:
-            self._line = arrival_line(lanes.user.item(), info)
-            if shown_and_reward is not None:
-                self._line = step_line(self._user, self._step, *shown_and_reward, info, left=not waiting)
         self._waiting = waiting
         self._user = lanes.user.item()
         self._step = lanes.step.item()

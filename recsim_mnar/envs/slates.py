@@ -83,9 +83,7 @@ class SeveralEnv(ShowsSeveral, WorldEnv):
         info = {key: tuple(columns[name][rows].tolist()) for key, name in self._queue.entries}
         info[self.event] = tuple(columns["action"][earning_rows(transition)].tolist())
         observation = self._observe_outcome(shown, transition, info)
-        reward = float(self.earned(transition)[0])
-        info = self._info(info, waiting=alive, shown_and_reward=(shown[0].tolist(), reward))
-        return observation, reward, not alive, False, info
+        return observation, float(self.earned(transition)[0]), not alive, False, self._info(info, waiting=alive)
 
     def _observe_outcome(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
         """Add the shown items and then the user's views to the observation, and return it."""
@@ -200,4 +198,4 @@ class RankingVectorEnv(_Rankings, SeveralVectorEnv):
         **asked: keywords of :class:`WorldVectorEnv`.
     """
 
-    _more_events, _more_counts = ("clicked",), ("n_clicked",)
+    _more_counts = ("n_clicked",)

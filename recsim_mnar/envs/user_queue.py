@@ -19,13 +19,6 @@ Ints = NDArray[np.int64]
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
 
-_PADS: dict[str, np.generic] = {
-    **dict.fromkeys(("views", "bought", "clicked"), np.int64(-1)),
-    **dict.fromkeys(("view_times", "ratings", "observation_propensities"), np.float64(0.0)),
-}
-"""Padding of arrays of a fixed size, by key of ``info``: -1 is no item."""
-
-
 Info = dict[str, Any]
 """Dictionary that Gymnasium's ``reset`` and ``step`` return besides the observation."""
 
@@ -181,62 +174,4 @@ def counted(info: Info, keys: tuple[str, ...]) -> Info:
     for key in ("bought", "clicked"):
         if key in keys:
             out[f"n_{key}"] = len(info.get(key, ()))
-    return out
-
-
-def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
-    """Return an environment's ``info`` with the latest ``size`` events in padded arrays, oldest first.
-
-    The padding is -1 for items and 0 for numbers. ``n_views`` is the number of all views, which may be above ``size``,
-    and ``n_skipped`` the number of users who left without a decision before this one.
-
-    Args:
-        info: the environment's ``info``, with tuples of events.
-        keys: keys of the tuples.
-        size: length of the arrays.
-    """
-    out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
-    for key in keys:
-        events = info.get(key) or ()
-        array = np.full(size, _PADS[key])
-        last = events[-size:]
-        array[: len(last)] = last
-        out[key] = array
-    out["n_views"] = len(info.get("views") or ())
-    out["n_skipped"] = len(info.get("skipped") or ())
-    return out
-
-
-def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
-    """Return a vector environment's ``infos`` with the latest ``size`` events of each lane in padded arrays.
-
-    The padding is -1 for items and 0 for numbers, as in :func:`fixed`.
-
-    Args:
-        infos: the environment's ``infos``, with an array of tuples and a mask for each key.
-        keys: keys of the events.
-        size: length of a lane's arrays.
-        n_lanes: number of lanes.
-
-    Returns:
-        ``infos`` with arrays (n_lanes, size); lanes whose mask was unset hold padding.
-    """
-    if "final_info" in infos:
-        infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
-    changed = {*keys, "skipped"}
-    out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
-    has_user = infos["_user"]
-    for key in keys:
-        array = np.full((n_lanes, size), _PADS[key])
-        for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
-            last = infos[key][lane][-size:]
-            array[lane, : len(last)] = last
-        out[key] = array
-        out[f"_{key}"] = has_user.copy()
-    for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
-        counts = np.zeros(n_lanes, np.int64)
-        for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
-            counts[lane] = len(infos[key][lane])
-        out[name] = counts
-        out[f"_{name}"] = has_user.copy()
     return out

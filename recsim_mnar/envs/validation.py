@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
 import operator
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -16,7 +15,6 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
@@ -38,22 +36,6 @@ class WorldSpec(EnvSpec):
         if name == "max_episode_steps":
             value = _smallest_limit(value, self.bound)
         super().__setattr__(name, value)
-
-    def to_json(self) -> str:
-        """Implement :meth:`gymnasium.envs.registration.EnvSpec.to_json`.
-
-        Raises:
-            UserError: a keyword's value is an object, such as a world.
-        """
-        for name, value in self.kwargs.items():
-            try:
-                json.dumps(value)
-            except (TypeError, ValueError):
-                raise UserError(
-                    f"spec.to_json: {name}= is a {type(value).__name__}, which JSON cannot hold. "
-                    "Make the environment from names and numbers, as gymnasium.make(id, preset='quick', n_items=50)"
-                ) from None
-        return super().to_json()
 
 
 def _smallest_limit(*limits: int | None) -> int | None:
@@ -87,63 +69,23 @@ class Specified:
     spec: Any = property(lambda self: self._spec, _set_spec)
 
 
-def listed(items: Any) -> str:
-    """Return items in one line, or ``nothing``."""
-    return ", ".join(map(str, items)) or "nothing"
-
-
-def arrival_line(user: int, info: Mapping[str, Any]) -> str:
-    """Return the rendered line of a reset: the user and their views."""
-    skipped = ""
-    if "skipped" in info:
-        skipped = f" (after {len(info['skipped'])} who left without a decision)"
-    return f"user {user}{skipped}: viewed {listed(info['views'])}"
-
-
-def step_line(
-    user: int,
-    step: int,
-    shown: Any,
-    reward: float,
-    info: Mapping[str, Any],
-    *,
-    left: bool,
-) -> str:
-    """Return the rendered line of a step.
-
-    Args:
-        user: id of the user.
-        step: number of the decision.
-        shown: the item shown, or a list of items with -1 for an empty place.
-        reward: reward of the step.
-        info: ``info`` of the step, with events.
-        left: True if the user left after the step.
-    """
-    items = shown if isinstance(shown, list) else [shown]
-    names = listed(["(empty)" if item < 0 else item for item in items])
-    events = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
-    end = ", left" if left else ""
-    return f"user {user}, step {step}: shown {names}, reward {reward:g}{events}, viewed {listed(info['views'])}{end}"
-
-
 USER_LIMIT = 2**62
 """Bound on the id of a first user: the ids of all users who come after stay within 64 bits."""
 
 
-def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: World | str | None = None) -> World:
+def world_of(world: World | str, preset: str | None, keywords: Mapping[str, Any]) -> World:
     """Return the world that an environment's keywords describe.
 
     Args:
-        name: name of the world to make if ``world`` is None.
+        world: an existing world, a name, or ``package.module:Class``.
         preset: name of a preset; None for the world's default.
         keywords: parameters that differ from the preset's.
-        world: an existing world, a name, or ``package.module:Class``.
 
     Raises:
         UserError: a preset or parameters are given with an existing world, which has its own.
     """
-    if world is None or isinstance(world, str):
-        return make_world(world or name, preset, keywords)
+    if isinstance(world, str):
+        return make_world(world, preset, keywords)
     if preset is not None or keywords:
         raise UserError(f"world= has its parameters already: omit {', '.join(keywords) or 'preset'}")
     return as_world(world)
@@ -153,45 +95,30 @@ class RenderModeError(UserError, TypeError):
     """Error for an unknown render mode; also a TypeError, which libraries that try out render modes catch."""
 
 
-def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
-    """Return the render mode, or None, if the environment has it.
-
-    Raises:
-        RenderModeError: the environment has no such mode.
-    """
-    if mode is not None and mode not in known:
-        modes = "".join(f"{name!r} or " for name in known)
-        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {modes}None")
-    return mode
+def refuse_render_mode(mode: Any) -> None:
+    """Raise RenderModeError if a render mode is asked for."""
+    if mode is not None:
+        raise RenderModeError(f"render_mode={mode!r}: environments draw nothing. Use None")
 
 
 INFOS = ("views", "counts", "none")
 """Contents of ``info`` about events since the last decision: the events, their numbers, or nothing."""
 
 
-def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
-    """Check the keywords ``info`` and ``info_size`` of an environment.
-
-    Returns:
-        One of :data:`INFOS`: by default "counts", with a size "views".
-        Length of the arrays of events; None if events are tuples.
+def checked_info(info: Any) -> str:
+    """Return the keyword ``info`` of an environment, one of :data:`INFOS`: "counts" if it is None.
 
     Raises:
-        UserError: ``info`` is unknown, the size is not a positive whole number, or a size is given without views.
+        UserError: it is unknown.
     """
-    if size is not None:
-        size = whole_number(size, "info_size", 1)
-    kind = "counts" if size is None else "views"
-    if info is not None:
-        kind = info
-    if kind not in INFOS:
-        raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
-    if size is not None and kind != "views":
-        raise UserError(f"info={kind!r} and info_size={size}: only views are in arrays. Omit one of them")
-    return kind, size
+    if info is None:
+        return "counts"
+    if info not in INFOS:
+        raise UserError(f"info={info!r}: {nearest(str(info), INFOS)}")
+    return info
 
 
-_COMMON_KEYWORDS = ("observation", "info", "info_size", "render_mode")
+_COMMON_KEYWORDS = ("observation", "info", "render_mode")
 """Keywords of single and vector environments besides the world."""
 
 

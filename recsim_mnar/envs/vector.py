@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import Counts, observer
-from recsim_mnar.envs.user_queue import Arrivals, Info, UserQueue, fixed_lanes, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import Arrivals, Info, UserQueue, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
     as_array,
@@ -20,9 +20,9 @@ from recsim_mnar.envs.validation import (
     checked_info,
     checked_mode,
     checked_options,
-    checked_render_mode,
     first_user,
     listed_seeds,
+    refuse_render_mode,
     reset_mask,
     reset_seed,
 )
@@ -59,12 +59,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         observation: form of the observations; see :class:`recsim_mnar.envs.WorldEnv`.
         info: content of ``infos`` about events; see :class:`recsim_mnar.envs.WorldEnv`. In SAME_STEP mode, ``none``
             still leaves ``final_obs``.
-        info_size: length of arrays of events (num_envs, info_size); None for tuples.
         copy: False if observations may be read-only arrays that the next step overwrites.
         render_mode: None, because lanes render nothing.
     """
 
-    _more_events: tuple[str, ...] = ()
     _more_counts: tuple[str, ...] = ()
 
     def __init__(
@@ -76,11 +74,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         autoreset_mode: AutoresetMode | str = AutoresetMode.NEXT_STEP,
         observation: str | None = None,
         info: str | None = None,
-        info_size: int | None = None,
         copy: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        self.render_mode = checked_render_mode(render_mode, ())
+        refuse_render_mode(render_mode)
         lane_world = self._checked_world(world)
         lane_world.decides()
         num_envs = whole_number(num_envs, "num_envs", 1)
@@ -97,7 +94,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._queue = UserQueue(lane_world, num_envs)
-        self.info, self._info_size = checked_info(info, info_size)
+        self.info = checked_info(info)
         self._all = np.ones(num_envs, np.bool_)
         self._lanes = np.arange(num_envs)
         self._elapsed = np.zeros(num_envs, np.int64)
@@ -135,7 +132,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._advance(infos, self._empty_results(), ended=mask.copy())
         self._ended[which] = False
         self._note_state(infos, mask)
-        return self._observed(), self._sized(infos)
+        return self._observed(), infos
 
     def step(self, actions: Array) -> tuple[Any, Array, Array, Array, Info]:
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
@@ -150,7 +147,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             self._advance(infos, results, ended=self._ended)
             self._ended[:] = False
         self._note_state(infos, self._all)
-        return self._observed(), rewards, terminated, truncated, self._sized(infos)
+        return self._observed(), rewards, terminated, truncated, infos
 
     def reward_means(self) -> Array:
         """Return the true expected reward (num_envs, n_items) of every item for each waiting user.
@@ -435,13 +432,6 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             infos[f"_{key}"] = mask & ~self._ended
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
-
-    def _sized(self, infos: Info) -> Info:
-        """Return ``infos`` with events in arrays of a fixed size if one was requested, else unchanged."""
-        if self._info_size is None:
-            return infos
-        keys = (*(key for key, _ in self._queue.entries), *self._more_events)
-        return fixed_lanes(infos, keys, self._info_size, self.num_envs)
 
     def _set(self, infos: Info, key: str, lane: int, value: Any) -> None:
         """Set a lane's entry of ``infos`` under a key, and its mask."""

@@ -4,7 +4,6 @@ from recsim_mnar.policies.base import Learner, Policy, observe_events
 from recsim_mnar.policies.door import as_learner, as_policy
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.rankings import (
-    ExploringTopK,
     PlackettLuce,
     RankingPolicy,
     as_ranking_policy,
@@ -15,7 +14,6 @@ from recsim_mnar.policies.softening import EpsilonMixture, SoftmaxPolicy
 
 __all__ = [
     "EpsilonMixture",
-    "ExploringTopK",
     "FeaturePolicy",
     "Learner",
     "PlackettLuce",

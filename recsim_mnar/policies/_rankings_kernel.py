@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Compiled core of Plackett-Luce and exploring rankings: draws, and probabilities of orders, sets and positions.
+"""Compiled core of Plackett-Luce rankings: draws, and probabilities of orders, sets and positions.
 
 A ranking drawn by weights without replacement is a race: item i arrives at an exponential time of rate w_i, and the
 ranking is the order of arrival. Hence the top k items are the set S if the last item of S arrives before the first of
@@ -153,33 +153,6 @@ def draw(weights, scores, which, uniforms, epsilon, taken, sums, rankings):
                     item = _best_left(w, s, taken, uniforms[b, j + 1])
                     taken[item] = 1
                 rankings[b, j] = item
-        for j in range(k):
-            taken[rankings[b, j]] = 0
-
-
-@kernel
-def draw_exploring(weights, scores, uniforms, epsilon, taken, rankings):
-    """Draw exploring top-k rankings: each position is uniform with probability ``epsilon``, else the best left.
-
-    Args:
-        weights: (n,) zeros, so that :func:`_best_left` ranks every item by its score.
-        scores: (b, n) float64 scores.
-        uniforms: (b, k + 1): column 1 + j decides position j, column 0 is not used.
-        epsilon: probability of exploration at a position.
-        taken: (n,) int8 zeros, working space; zeros again on return.
-        rankings: (b, k) int32, written to.
-    """
-    n = taken.size
-    k = rankings.shape[1]
-    for b in range(rankings.shape[0]):
-        for j in range(k):
-            uniform = uniforms[b, j + 1]
-            if uniform < epsilon:
-                item = _left_over(taken, min(int(uniform / epsilon * (n - j)), n - j - 1))
-            else:
-                item = _best_left(weights, scores[b], taken, (uniform - epsilon) / (1.0 - epsilon))
-            rankings[b, j] = item
-            taken[item] = 1
         for j in range(k):
             taken[rankings[b, j]] = 0
 
@@ -462,108 +435,6 @@ def _tier_probability(w, s, taken, ranking):
                 level += 1
                 probability *= level / (n_others + level)  # after all: 1 / binomial(n_others + level, level)
     return probability
-
-
-@kernel
-def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional, sets, marginals):
-    """Compute the probabilities of the rankings that :func:`draw_exploring` draws.
-
-    Args:
-        scores: (b, n) float64 scores.
-        rankings: (b, k) int32 items.
-        epsilon: probability of exploration at a position.
-        table: (k + 1, k) probability of the item of rank r at position j; the last row is for each rank from k on.
-        taken: (n,) int8 zeros, working space; zeros again on return.
-        paths: (k + 1, k + 1, k + 1) working space.
-        conditional: (b, k), written to: probability of each item given the items above it.
-        sets: (b,), written to: probability of the items in any order.
-        marginals: (b, k), written to: probability of each item at its position.
-    """
-    n = taken.size
-    k = rankings.shape[1]
-    for b in range(rankings.shape[0]):
-        s = scores[b]
-        for j in range(k):
-            taken[rankings[b, j]] = 1
-        # Best score outside the ranking, and the number of outside items with it.
-        in_tier = False
-        best = 0.0
-        n_others = 0
-        for i in range(n):
-            if taken[i] == 0:
-                if not in_tier or s[i] > best:
-                    in_tier = True
-                    best = s[i]
-                    n_others = 1
-                elif s[i] == best:
-                    n_others += 1
-        above = 0  # number of items of the set with a score above the best outside
-        level = 0  # number of those with the same score as the best outside
-        for j in range(k):
-            item = rankings[b, j]
-            taken[item] = 0
-            better = 0  # number of items with a larger score
-            equal = 0  # number of items with the same score, this one included
-            for i in range(n):
-                better += s[i] > s[item]
-                equal += s[i] == s[item]
-            # Items of equal score share the ranks from `better` on, and each has their mean probability.
-            total = 0.0
-            for rank in range(better, min(better + equal, k)):
-                total += table[rank, j]
-            total += max(0, better + equal - max(better, k)) * table[k, j]
-            marginals[b, j] = total / equal
-            for t in range(j):  # from here on: among the items that are left at position j
-                better -= s[rankings[b, t]] > s[item]
-                equal -= s[rankings[b, t]] == s[item]
-            conditional[b, j] = epsilon / (n - j)
-            if better == 0:
-                conditional[b, j] += (1.0 - epsilon) / equal
-            if not in_tier or s[item] > best:
-                above += 1
-            elif s[item] == best:
-                level += 1
-        sets[b] = 1.0 if not in_tier else _exploring_set(above, level, k - above - level, n_others, n, epsilon, paths)
-
-
-@kernel
-def _exploring_set(above, level, below, others, n, epsilon, paths):
-    """Return the probability of a set of items, by dynamic programming over the numbers of its items that are left.
-
-    The set has ``above`` items that score better than the best item outside, ``level`` with the same score and
-    ``below`` that score worse. While items of the first kind are left, one of them is the best item left; therefore
-    the numbers of items left determine all probabilities. paths[a, t, c] is the probability that only items of the set
-    follow until all are taken, while a, t and c items of the three kinds are left.
-
-    Args:
-        above: number of items of the set better than the best outside.
-        level: number of items of the set as good as the best outside.
-        below: number of items of the set worse than the best outside.
-        others: number of items outside with the best score there.
-        n: number of all items.
-        epsilon: probability of exploration at a position.
-        paths: (k + 1, k + 1, k + 1) working space.
-    """
-    outside = n - above - level - below
-    for a in range(above + 1):
-        for t in range(level + 1):
-            for c in range(below + 1):
-                if a + t + c == 0:
-                    paths[a, t, c] = 1.0
-                    continue
-                explored = 0.0
-                exploited = 0.0
-                if a > 0:
-                    explored += a * paths[a - 1, t, c]
-                    exploited = paths[a - 1, t, c]
-                if t > 0:
-                    explored += t * paths[a, t - 1, c]
-                    if a == 0:
-                        exploited = t / (t + others) * paths[a, t - 1, c]
-                if c > 0:
-                    explored += c * paths[a, t, c - 1]
-                paths[a, t, c] = (1.0 - epsilon) * exploited + epsilon / (outside + a + t + c) * explored
-    return paths[above, level, below]
 
 
 # ----------------------------------------------------------------------------------------------------------- positions

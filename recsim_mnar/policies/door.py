@@ -9,7 +9,6 @@ calls ``defines``, and for optional methods of a learner :func:`able`, instead o
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
@@ -39,8 +38,7 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
 
     Args:
         policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, for callers that need them,
-            ``probabilities``. Other methods of a policy are used if the object has them; its ``learn`` may omit the
-            argument ``propensities``.
+            ``probabilities``. Other methods of a policy are used if the object has them.
         who: subject of error messages; None for ``policy '<name>'``.
 
     Raises:
@@ -52,10 +50,8 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
     if isinstance(policy, Policy):
         if not hasattr(policy, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
-        if explain_misfit("learn", policy.learn, Policy.learn) is None:
-            return policy
-        # A subclass whose ``learn`` may omit the propensities.
-        return AdaptedPolicy(policy, who)
+        check_method("learn", policy.learn, who)
+        return policy
     _refuse_class(policy, who)
     if isinstance(policy, str):
         raise UserError(
@@ -94,7 +90,7 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
         if role_of(learner) == "policy":
             return ReadyLearner(learner, name)
         raise UserError(f"{who} has no method fit(log, *, n_items, seed), and is no policy either{_HINT_ON_FUNCTIONS}")
-    adapted_method("fit", learner.fit, who, Learner.fit)
+    check_method("fit", learner.fit, who, Learner.fit)
     return AdaptedLearner(learner)
 
 
@@ -411,7 +407,9 @@ class AdaptedPolicy(Policy):
         """
         self.own = own
         for name in self._offered:
-            setattr(self, name, adapted_method(name, getattr(own, name, None), self._who))
+            method = getattr(own, name)
+            check_method(name, method, self._who)
+            setattr(self, name, method)
 
     def defines(self, method: str) -> bool:
         """Implement :meth:`Policy.defines`."""
@@ -556,10 +554,8 @@ def role_of(thing: Any) -> str | None:
     return None
 
 
-def adapted_method(name: str, method: Any, who: str, interface: Any = None) -> Any:
-    """Return a user's method, wrapped if necessary so that it takes the arguments of the interface's method.
-
-    A ``learn`` without the argument ``propensities`` is wrapped; every other method is returned unchanged.
+def check_method(name: str, method: Any, who: str, interface: Any = None) -> None:
+    """Refuse a user's method that does not take the arguments of the interface's method.
 
     Args:
         name: name of the method.
@@ -573,17 +569,8 @@ def adapted_method(name: str, method: Any, who: str, interface: Any = None) -> A
     if interface is None:
         interface = getattr(Policy, name)
     problem = explain_misfit(name, method, interface)
-    three_arguments = range(3)  # users, actions and rewards; only their number matters
-    if problem and name == "learn" and binds(method, three_arguments, {}):
-        return functools.partial(_without_propensities, method)
     if problem:
         raise UserError(f"{who}: {problem}")
-    return method
-
-
-def _without_propensities(learn: Any, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-    """Call a user's ``learn`` that does not take propensities."""
-    learn(users, actions, rewards)
 
 
 def _refuse_class(thing: Any, who: str) -> None:

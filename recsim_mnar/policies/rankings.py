@@ -4,8 +4,7 @@ Any :class:`~recsim_mnar.policies.Policy` ranks through :func:`as_ranking_policy
 remaining items, drawn with the policy's probabilities (a Plackett-Luce ranking, whose temperature is that of a softmax
 policy). When no item of positive probability remains, the item of largest score follows, ties broken uniformly. A
 greedy policy therefore ranks its top k. A policy softened by epsilon draws, with probability epsilon, any ranking with
-equal probability, and otherwise the inner policy's ranking. :class:`ExploringTopK` instead explores at each position
-independently.
+equal probability, and otherwise the inner policy's ranking.
 
 To define another ranking, derive from :class:`RankingPolicy` and define ``conditional``.
 """
@@ -24,7 +23,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import number_in, refuse_first, whole_number
+from recsim_mnar.kernels.checks import refuse_first, whole_number
 from recsim_mnar.policies.answers import call_readonly, checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Policy, Ranks
 from recsim_mnar.policies.door import EventForwarder, as_policy, has_fixed_distribution
@@ -495,93 +494,6 @@ class PlackettLuce(RankingPolicy):
         return posterior
 
 
-class ExploringTopK(RankingPolicy):
-    """Ranking of the top k items by a policy's scores, with independent exploration at each position.
-
-    With probability ``epsilon`` a position holds any of the remaining items with equal probability, otherwise the one
-    with the largest score, ties broken uniformly. Every probability is exact.
-
-    Args:
-        policy: a policy, or an object that :func:`~recsim_mnar.policies.as_policy` accepts; its ``scores`` rank.
-        slate_size: number of items in a ranking, at most ``policy.n_items``.
-        epsilon: probability of exploration at a position, in [0, 1].
-        name: the name under which results are reported; None for the policy's name and epsilon.
-    """
-
-    set_suffices = True
-
-    def __init__(self, policy: Any, slate_size: int, epsilon: float, name: str | None = None) -> None:
-        super().__init__(policy, slate_size, name)
-        self.epsilon = number_in(epsilon, "epsilon", 0.0, 1.0)
-        if isinstance(self.policy, EpsilonMixture):
-            raise UserError(f"policy {self.policy.name!r} explores already: give ExploringTopK the policy within")
-        self.name = name or f"{self.policy.name}+exploration={self.epsilon:g}"
-
-    def fresh(self) -> RankingPolicy:
-        """Implement :meth:`RankingPolicy.fresh`."""
-        return type(self)(self.policy.fresh(), self.slate_size, self.epsilon, self.name)
-
-    def describe(self) -> Mapping[str, Any]:
-        """Implement :meth:`RankingPolicy.describe`."""
-        return {**super().describe(), "ranking": "exploring-top-k", "epsilon": self.epsilon}
-
-    def conditional(self, users: Ints, above: Ints) -> Floats:
-        """Implement :meth:`RankingPolicy.conditional`: epsilon is shared equally, the rest among the best items."""
-        from recsim_mnar.policies import _rankings_kernel as kernel
-
-        above = _as_kernel_rankings(above)
-        n = self.n_items
-        out = np.empty((len(users), n))
-        for piece in self._pieces(len(users)):
-            scores = _checked_scores_of(self.policy, users[piece])
-            rows = np.arange(len(scores))
-            # Items of weight zero are ranked by score only.
-            no_weights = np.zeros_like(scores)
-            kernel.fill_next(no_weights, scores, rows, above[piece], np.zeros(n, np.int8), out[piece])
-        out = (1.0 - self.epsilon) * out + self.epsilon / (n - above.shape[1])
-        out[np.arange(len(users))[:, None], above] = 0.0
-        return out
-
-    def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """Implement :meth:`RankingPolicy.rank`: one uniform decides if a position explores, and selects the item."""
-        from recsim_mnar.policies import _rankings_kernel as kernel
-
-        uniforms = np.require(uniforms, np.float64, ["C", "W"])
-        n = self.n_items
-        rankings = np.empty((len(users), self.slate_size), np.int32)
-        for piece in self._pieces(len(users)):
-            scores = _checked_scores_of(self.policy, users[piece])
-            is_taken = np.zeros(n, np.int8)
-            no_weights = np.zeros(n)  # items of weight zero are ranked by score only
-            kernel.draw_exploring(no_weights, scores, uniforms[piece], self.epsilon, is_taken, rankings[piece])
-        return rankings
-
-    def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Implement :meth:`RankingPolicy.propensities_of`: marginals depend on an item's rank by score only."""
-        from recsim_mnar.policies import _rankings_kernel as kernel
-
-        rankings = checked_rankings(self, rankings, len(users))
-        k = self.slate_size
-        marginal = np.empty(rankings.shape)
-        conditional = np.empty(rankings.shape)
-        sets = np.empty(len(users))
-        table = _exploring_table(self.n_items, k, self.epsilon).copy()  # the cached one is shared by all policies
-        for piece in self._pieces(len(users)):
-            scores = _checked_scores_of(self.policy, users[piece])
-            kernel.price_exploring(
-                scores,
-                rankings[piece],
-                self.epsilon,
-                table,
-                np.zeros(self.n_items, np.int8),  # working space, as the next line
-                np.empty((k + 1, k + 1, k + 1)),
-                conditional[piece],
-                sets[piece],
-                marginal[piece],
-            )
-        return Propensities(marginal, conditional, conditional.prod(axis=1), sets)
-
-
 def random_ranking(n_items: int, slate_size: int) -> Propensities:
     """Return the :class:`Propensities` of any one ranking (n = 1) if all rankings have equal probability."""
     conditional = 1.0 / (n_items - np.arange(slate_size))
@@ -873,39 +785,4 @@ def position_table(weights: Floats, slate_size: int) -> Floats:
         result[:, 1] = rates * second
     table = np.zeros((len(weights), k))
     table[positive] = np.minimum(result, 1.0)
-    return table
-
-
-@functools.lru_cache(maxsize=64)
-def _exploring_table(n: int, k: int, epsilon: float) -> Floats:
-    """Return the probability of the item of rank r at position j of an exploring top k of n items.
-
-    After j positions the best remaining item has some rank f <= j: all better items are taken, and the other j - f
-    taken items rank below it. By symmetry every set of j - f lower ranks has equal probability, so f is a Markov chain
-    in j.
-
-    Returns:
-        (k + 1, k): row r for rank r < k, the last row for each rank from k on.
-    """
-    table = np.zeros((k + 1, k))
-    p_first = np.zeros(k + 1)  # probability of each f
-    p_first[0] = 1.0
-    for j in range(k):
-        p_next = np.zeros(k + 1)
-        for f in range(j + 1):
-            n_taken_below = j - f
-            n_below = n - f - 1
-            p_explored = epsilon / (n - j)  # of any one remaining item to be taken by exploration
-            p_best = 1.0 - epsilon + p_explored
-            table[f, j] += p_first[f] * p_best
-            table[f + 1 :, j] += p_first[f] * p_explored * (n_below - n_taken_below) / max(n_below, 1)
-            # Another item is taken: f stays.
-            p_next[f] += p_first[f] * p_explored * (n - j - 1)
-            # Item f is taken: the next f skips the t ranks that follow and are taken already.
-            p_skips = p_first[f] * p_best
-            for t in range(n_taken_below + 1):
-                if n_below > t:
-                    p_next[f + 1 + t] += p_skips * (n_below - n_taken_below) / (n_below - t)
-                    p_skips *= (n_taken_below - t) / (n_below - t)
-        p_first = p_next
     return table

@@ -14,9 +14,9 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import (
     LearnerWrapper,
     ReadyLearner,
-    adapted_method,
     as_learner,
     binds,
+    check_method,
     policy_of_fit,
     role_of,
 )
@@ -177,7 +177,7 @@ def agent_class(name: str) -> Any:
     elif name in announced_agents:
         kind = announced_agents[name].load()
     else:
-        raise UserError(unknown("agent", name, announced_agents, "Class", methods=("act", "fit")))
+        raise UserError(unknown("agent", name, announced_agents, "Class"))
     if not _is_agent(kind):
         raise UserError(
             f"agent {name!r} must have act(users, uniforms), a policy, or fit(log, *, n_items, seed), what makes one; "
@@ -244,4 +244,4 @@ def _check_methods(spec: str, kind: type[Any]) -> None:
         if name.startswith("_") or method is method_of_base or not inspect.isfunction(method):
             continue
         bound = functools.partial(method, None)  # None stands for self: only the signature is checked
-        adapted_method(name, bound, f"agent {spec!r}", method_of_base)
+        check_method(name, bound, f"agent {spec!r}", method_of_base)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import inspect
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,33 +24,6 @@ from recsim_mnar.policies.door import EVENTS, AdaptedPolicy, PolicyWrapper, bind
 from recsim_mnar.rng import Stream, blocks, check_seed
 
 
-class SamplingCost:
-    """SamplingCost of sampling so far, shared by a policy and all its copies; ``str`` gives it in words.
-
-    Attributes:
-        seconds: time spent in ``sample``.
-        distributions: number of calls of ``sample``.
-        decisions: number of decisions made by ``act``.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self.distributions = 0
-        self.decisions = 0
-
-    def __deepcopy__(self, memo: Any) -> SamplingCost:
-        return self  # copies of a policy add to the same counters
-
-    def __str__(self) -> str:
-        """Return the mean time per decision, and how often actions were drawn."""
-        if not self.decisions:
-            return "no decision yet"
-        return (
-            f"{1e3 * self.seconds / self.decisions:.3g} ms a decision ({self.decisions:,} decisions, "
-            f"{self.distributions:,} times drawn)"
-        )
-
-
 class SampledPolicy(PolicyWrapper):
     """Policy with exact propensities that wraps a function or object which can only draw actions.
 
@@ -62,7 +34,7 @@ class SampledPolicy(PolicyWrapper):
     Args:
         sample: function ``sample(user, generator, draws)`` that returns (draws,) actions, or an object with such a
             method. If the object has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, these are
-            called like the methods of :class:`Policy`; ``learn`` may omit the propensities. ``generator`` is a
+            called like the methods of :class:`Policy`. ``generator`` is a
             ``numpy.random.Generator`` whose stream is addressed by seed, user and the number of the user's events so
             far, so that a replay draws the same actions.
         n_items: number of items; actions are 0 .. n_items - 1.
@@ -73,9 +45,6 @@ class SampledPolicy(PolicyWrapper):
         name: name of the policy; None for the object's ``name`` or its function's or class's name.
         learns: value of :attr:`Policy.learns`; None for the object's own declaration and, without one, ``all users`` if
             the object has ``learn``, else ``nothing``.
-
-    Attributes:
-        cost: :class:`SamplingCost` of sampling so far, in this policy and its copies.
     """
 
     def __init__(
@@ -108,7 +77,6 @@ class SampledPolicy(PolicyWrapper):
         if not declared and callable(getattr(sample, "learn", None)):
             self._learns = "all users"
         self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
-        self.cost = SamplingCost()
         self._events: dict[int, int] = {}  # events of each user so far, part of the generator's address
         self._counts: dict[int, NDArray[np.int64]] = {}  # how often each action was drawn, by user, until an event
         # True once two draws from equal generators have agreed; not checked if `sample` has a generator of its own.
@@ -154,7 +122,6 @@ class SampledPolicy(PolicyWrapper):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`Policy.act`: the uniform selects one of the drawn actions, sorted by action."""
-        self.cost.decisions += len(users)
         draw_index = (np.asarray(uniforms) * self.draws).astype(np.int64)  # number of the draw that is selected
         actions = np.empty(len(users), np.int32)
         for j, user in enumerate(users.tolist()):
@@ -176,8 +143,8 @@ class SampledPolicy(PolicyWrapper):
         return {**self.inner.describe(), **settings, "name": self.name}
 
     def fresh(self) -> Policy:
-        """Implement :meth:`Policy.fresh`: a copy without users, which shares the counters of cost."""
-        twin = copy.copy(self)  # shares the cost, and the result of the check of determinism
+        """Implement :meth:`Policy.fresh`: a copy without users."""
+        twin = copy.copy(self)  # shares the result of the check of determinism
         twin._events = {}
         twin._counts = {}
         twin.inner = self.inner.fresh()
@@ -209,13 +176,12 @@ class SampledPolicy(PolicyWrapper):
         return counts
 
     def _draw_counts(self, user: int) -> NDArray[np.int64]:
-        """Call ``sample`` for a user, add to the cost, and return how often it drew each action, (n_items,).
+        """Call ``sample`` for a user, and return how often it drew each action, (n_items,).
 
         Raises:
             UserError: ``sample`` does not return (draws,) valid actions.
         """
         sample = getattr(self.inner.own, "sample", self.inner.own)
-        began = time.perf_counter()
         if self.own_generator:
             sampled = sample(user, self.draws)
         else:
@@ -223,8 +189,6 @@ class SampledPolicy(PolicyWrapper):
             words = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
             generator = np.random.Generator(np.random.Philox(key=words.view(np.uint64)))
             sampled = sample(user, generator, self.draws)
-        self.cost.seconds += time.perf_counter() - began
-        self.cost.distributions += 1
         actions = np.asarray(sampled)
         if actions.shape != (self.draws,) or actions.dtype.kind not in "iu":
             raise UserError(

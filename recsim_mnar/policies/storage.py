@@ -22,24 +22,6 @@ _META = "__meta__"
 _FORMAT = 1
 """Version of the file format."""
 
-_AGENTS = "recsim_mnar.agents"
-
-MOVED = {
-    f"{_AGENTS}.{old}": f"{_AGENTS}.{folder}.{old}"
-    for folder, modules in {
-        "factors": ("mf", "mf_ratings", "svd"),
-        "neighbours": ("knn", "profile_cf"),
-        "purchases": ("factor_policy",),
-    }.items()
-    for old in modules
-} | {
-    f"{_AGENTS}.lists": f"{_AGENTS}.baselines",
-    f"{_AGENTS}.off_policy.policy": f"{_AGENTS}.off_policy.learners",
-    f"{_AGENTS}.bandits.counting": f"{_AGENTS}.bandits.linear",
-}
-"""Present module of each agent, by the module's name in version 0.1.0: files that version wrote still load."""
-
-
 Arrays = dict[str, NDArray[Any]]
 
 
@@ -127,11 +109,10 @@ class Stored:
 def _class_named(stored: str) -> Any:
     """Return the class that a file names as ``module:Class``; None if there is no such class.
 
-    Modules that have moved since the file was written are in :data:`MOVED`. Only modules of this package are imported,
-    so that a file cannot run code of its choice; any other module must be loaded already.
+    Only modules of this package are imported, so that a file cannot run code of its choice; any other module must be
+    loaded already.
     """
     module, _, name = stored.partition(":")
-    module = MOVED.get(module, module)
     try:
         if module.startswith("recsim_mnar."):
             importlib.import_module(module)

@@ -348,7 +348,7 @@ def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
     if name in announced(GROUP):
         return _checked(name, announced(GROUP)[name].load())
     known_names = known_protocols(own)
-    raise UserError(unknown("protocol", name, known_names, "Class", methods=("judge",)))
+    raise UserError(unknown("protocol", name, known_names, "Class"))
 
 
 def _checked(name: str, kind: Any) -> type[Protocol]:

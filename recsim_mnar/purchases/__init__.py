@@ -16,8 +16,6 @@ _DEFINED_IN = {
     "PurchasesVectorEnv": "envs",
     "PurchasesWorld": "world",
     "SlateParams": "world",
-    "purchases_env": "envs",
-    "purchases_vector_env": "envs",
 }
 __all__ = list(_DEFINED_IN)
 

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.envs import made_for
 from recsim_mnar.envs.slates import Ints, SeveralEnv, SeveralVectorEnv, ShowsSeveral, earning_rows
 from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.envs.validation import as_array
@@ -18,32 +17,6 @@ from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.worlds.base import Transition, World, as_world, checked_slates
 
 Array = NDArray[Any]
-
-
-def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
-    """Make the single environment of the purchases world.
-
-    Args:
-        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
-        world: an existing world of slates, or its name, instead of one made from the preset.
-        **params: keywords of :class:`PurchasesEnv`, or fields of
-            :class:`recsim_mnar.purchases.world.PurchasesParams` that differ from the preset's.
-    """
-    return made_for(ExposureWorld, "purchases", preset, world, params)
-
-
-def purchases_vector_env(
-    num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
-) -> PurchasesVectorEnv:
-    """Make the vector environment of the purchases world.
-
-    Args:
-        num_envs: number of lanes.
-        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
-        world: an existing world of slates, or its name, instead of one made from the preset.
-        **options: keywords of :class:`PurchasesVectorEnv`, or parameters.
-    """
-    return made_for(ExposureWorld, "purchases", preset, world, options, num_envs)
 
 
 def make_slate_env(world: ExposureWorld, n_lanes: int | None, options: Mapping[str, Any]) -> Any:
@@ -141,7 +114,6 @@ class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
         **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` is a number of periods.
     """
 
-    _more_events = ("bought",)
     _more_counts = ("n_bought",)
 
     def _observe_outcomes(self, which: Ints, transition: Transition, infos: Info) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.recording import lane_info
+from recsim_mnar.envs.recording import RecordVectorLog, lane_info
 from recsim_mnar.envs.user_queue import Info
+from recsim_mnar.log.table import Log
 from recsim_mnar.policies.answers import Rule
 from recsim_mnar.testing.rules import Breach, Reasons, breaches_of
 
@@ -172,3 +173,43 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(b, (tuple, list)):
         return len(a) == len(b) and all(_equal(x, y) for x, y in zip(a, b, strict=True))
     return bool(np.array_equal(a, b))
+
+
+# ----------------------------------------------------------------------------------------------------- a log once more
+
+
+def stepped_again(env: Any, log: Log, size: int = 1) -> Log:
+    """Step an environment with the decisions of a simulated log, and return the log that it makes of them.
+
+    Args:
+        env: single environment, or vector environment in NEXT_STEP mode, of the world in which the log was made.
+        log: log of ``simulate``, from user 0 on.
+        size: number of items shown at each decision.
+
+    Raises:
+        StopIteration: the environment asks for a decision that the log does not have.
+    """
+    n_users = log.provenance["n_users"]
+    rows = np.flatnonzero(log.is_bandit).reshape(-1, size)
+    decisions = {user: iter(rows[log["user"][rows[:, 0]] == user]) for user in range(n_users)}
+    if not isinstance(env, gym.vector.VectorEnv):
+        single = env
+        env = gym.vector.SyncVectorEnv([lambda: single])
+    recorder = RecordVectorLog(env)
+    infos = recorder.reset(seed=log.provenance["seed"])[1]
+    ended = np.zeros(env.num_envs, np.bool_)
+    actions = np.tile(np.arange(size), (env.num_envs, 1))  # users who come after the log's are shown anything
+    propensities = np.ones(actions.shape)
+    shape = env.action_space.shape
+    while True:
+        users = infos["user"]
+        awake = np.flatnonzero(~ended & (users < n_users))
+        if not len(awake) and users.max() >= n_users - 1:  # the last user has started, and left
+            again = recorder.log()
+            return again.select(again["user"] < n_users)
+        for lane in awake.tolist():
+            row = next(decisions[users[lane]])
+            actions[lane] = log["action"][row]
+            propensities[lane] = log["propensity"][row]
+        recorder.propensities = propensities.reshape(shape)
+        *_, ended, _, infos = recorder.step(actions.reshape(shape))

@@ -219,16 +219,15 @@ def whole_lives(make: Make) -> Reasons:
 @rule(RULES, "let begin and take alone change what the lanes hold")
 def interfaces(make: Make) -> Reasons:
     """Check that ``simulate``, the single and the vector environment make the same log."""
-    from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
+    from recsim_mnar.testing.environments import stepped_again
 
-    arguments = UniformPolicy(make().n_items), FEW_USERS // 2, SEED
-    log = simulate(make(), *arguments).columns
-    single = record(WorldEnv(make()), *arguments).columns
-    yield from _row_differences(single, log, "the single environment", "simulate")
-    vector = record_vector(WorldVectorEnv(make(), 3), *arguments).columns
-    yield from _row_differences(vector, log, "3 lanes of the vector one", "simulate")
+    log = simulate(make(), UniformPolicy(make().n_items), FEW_USERS // 2, SEED)
+    single = stepped_again(WorldEnv(make()), log)
+    yield from _row_differences(single.columns, log.columns, "the single environment", "simulate")
+    vector = stepped_again(WorldVectorEnv(make(), 3), log)
+    yield from _row_differences(vector.columns, log.columns, "3 lanes of the vector one", "simulate")
 
 
 @rule(RULES, "let observe() and show() change the given rows alone, by what is given, events in their order")
@@ -394,13 +393,11 @@ def describes_itself(make: Make) -> Reasons:
 
 @rule(RULES, "use fields of type bool, int, float or str")
 def params_round_trip(make: Make) -> Reasons:
-    """Check that parameters survive TOML, JSON and ``name=value`` texts."""
+    """Check that parameters survive JSON and ``name=value`` texts."""
     params = make().params
-    kind = type(params)
     texts = [f"{name}={value}" for name, value in params.to_dict().items()]
     for form, again in (
-        ("TOML", lambda: kind.from_toml(params.to_toml())),
-        ("JSON", lambda: kind.from_json(params.to_json())),
+        ("JSON", lambda: type(params).from_dict(json.loads(json.dumps(params.to_dict())))),
         ("name=value", lambda: params.with_settings(texts)),
     ):
         if again() != params:

@@ -64,6 +64,8 @@ class World(abc.ABC):
             recommenders in this world.
         environments_by: ``package.module:function`` that makes the Gymnasium environments, see
             :mod:`recsim_mnar.envs`.
+        observation_words: values of the keyword ``observation`` that are the world's parameter of that name, not the
+            environment's.
         tasks_by: ``package.module:Class``, a :class:`recsim_mnar.tasks.running.Runner` that runs the tasks.
         summary: description of one line; empty for the first line of the class's docstring.
         instead: end of the message to a user who needs a world that shows one item at a time: how this world differs,
@@ -87,6 +89,7 @@ class World(abc.ABC):
     recommended_by: ClassVar[str] = ""
     compared_by: ClassVar[str] = ""
     environments_by: ClassVar[str] = ""
+    observation_words: ClassVar[tuple[str, ...]] = ()
     tasks_by: ClassVar[str] = ""
     summary: ClassVar[str] = ""
     instead: ClassVar[str] = ""

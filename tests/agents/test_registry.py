@@ -147,7 +147,7 @@ def test_a_fresh_softened_policy_keeps_its_name():
 
 
 class Bare:
-    """A policy that derives from nothing; its learn does without propensities."""
+    """A policy that derives from nothing."""
 
     def __init__(self, n_items, favourite=1):
         self.n_items, self.favourite, self.earned = n_items, favourite, 0.0
@@ -158,13 +158,8 @@ class Bare:
     def probabilities(self, users):
         return np.tile(np.arange(self.n_items) == self.favourite, (len(users), 1)).astype(float)
 
-    def learn(self, users, actions, rewards):
+    def learn(self, users, actions, rewards, propensities):
         self.earned += float(np.sum(rewards))
-
-
-class ThreeArguments(Mine):
-    learn = Bare.learn
-    earned = 0.0
 
 
 class BareLearner:
@@ -199,7 +194,6 @@ ready, ready_learner = Bare(4), BareLearner(2)
     [
         ("Bare", 1),
         ("Bare+favourite=2", 2),
-        ("ThreeArguments+favourite=3", 3),
         ("BareLearner", 0),
         ("BareLearner+favourite=3", 3),
         ("FitsAndActs", 3),
@@ -220,8 +214,6 @@ def test_what_derives_from_nothing_is_an_agent_by_name_too(spec, favourite, soft
     assert policy.probabilities(np.array([9]))[0].tolist() == expected.tolist()
     actions, _ = policy.act(np.arange(3), np.array([0.7, 0.8, 0.9]))
     assert actions.shape == (3,)
-    users = np.arange(3)
-    as_policy(policy).learn(users, actions, np.ones(3), np.ones(3))  # with or without propensities of its own
 
 
 def test_an_object_that_is_named_is_not_used_up():

@@ -5,13 +5,12 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
+from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import (
     CampaignsEnv,
     WorldEnv,
     WorldVectorEnv,
-    ratings_env,
-    ratings_vector_env,
     world_env,
     world_vector_env,
 )
@@ -47,6 +46,10 @@ def campaigns(**more):
     return gym.make(ID.format("Campaigns"), preset="quick", **more).unwrapped
 
 
+def platforms(**more):
+    return world_vector_env(2, world="campaigns", preset="quick", autoreset_mode=AutoresetMode.DISABLED, **more)
+
+
 def ended(env):
     begun(env)
     while not env.step(0)[2]:
@@ -76,11 +79,9 @@ NO_OBSERVATIONS = [
     ({"observation": "decayed=1"}, r"must be in \(0, 1\)"),
     ({"observation": "shown=1"}, r"must be in \(0, 1\)"),
     ({"observation": "features"}, "have none"),
-    ({"info_size": 0}, "info_size must be a whole number of at least 1"),
     ({"info": "view"}, "info='view': did you mean 'views'"),
     ({"info": 3}, "info=3: known: counts, none, views"),
-    ({"info": "counts", "info_size": 3}, "info='counts' and info_size=3"),
-    ({"render_mode": "human"}, "render_mode='human': this environment draws no pictures"),
+    ({"render_mode": "human"}, "render_mode='human': environments draw nothing"),
 ]
 NO_OPTIONS = [([1], "options must be a dictionary"), ({"usr": 3}, "did you mean 'user'")]
 CALLS = {
@@ -112,8 +113,8 @@ CALLS = {
         (lambda: lanes().reset(seed=[1, 2, 3]), "seeds"),
     ],
     "ratings": [
-        (lambda: ratings_env(world=RATINGS, alpha=0.5), "omit alpha"),
-        (lambda: ratings_env("quick", world=RATINGS), "omit preset"),
+        (lambda: world_env(RATINGS, alpha=0.5), "omit alpha"),
+        (lambda: world_env(RATINGS, "quick"), "omit preset"),
     ],
     "purchases": [
         (lambda: begun(PurchasesEnv(PURCHASES)).step(np.array([0, 1])), "a slate must have 3 items, got 2"),
@@ -133,8 +134,8 @@ CALLS = {
             lambda: begun(campaigns(n_users=1, user_growth=0.999, first_campaign=0), 3).step(np.ones(60, np.float32)),
             "no eligible user",
         ),
-        (lambda: campaigns(observation="last"), "observation: an environment of platforms"),
-        (lambda: world_vector_env(2, world="campaigns"), "a platform has no lanes"),
+        (lambda: begun(platforms()).step(np.zeros(3)), "weights must have shape"),
+        (lambda: platforms(observation="last"), "observation: an environment of platforms"),
     ],
 }
 
@@ -156,11 +157,11 @@ def test_a_wrong_call_is_said_in_one_line(call, words):
     [
         lambda: single().step(0),
         lambda: ended(single()).step(0),
-        lambda: ratings_vector_env(2, world=RATINGS).step(np.array([0, 3])),
+        lambda: world_vector_env(2, world=RATINGS).step(np.array([0, 3])),
         lambda: PurchasesEnv(PURCHASES).step(np.array([0, 1, 2])),
         lambda: PurchasesVectorEnv(PURCHASES, 2).step(np.zeros((2, 3), int)),
         lambda: CampaignsEnv(make_world("campaigns", "quick")).log(),
-        lambda: campaigns().step(np.zeros(60, np.float32)),
+        lambda: platforms().step(np.zeros((2, 60), np.float32)),
     ],
 )
 def test_before_a_reset_and_after_the_end_a_reset_is_due(call):

@@ -10,7 +10,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from recsim_mnar.envs import CampaignsEnv, WorldEnv, WorldVectorEnv
+from recsim_mnar.envs import CampaignsEnv, CampaignsVectorEnv, WorldEnv, WorldVectorEnv
 from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
@@ -23,13 +23,15 @@ PURCHASES = PurchasesWorld(PurchasesParams(n_items=12, n_periods=4, slate_size=3
 CAMPAIGNS = make_world("campaigns", "quick", ["n_users=30", "n_items=40", "n_campaigns=3"])
 KINDS = {
     "sessions": lambda: WorldEnv(SESSIONS),
-    "sessions rendered": lambda: WorldEnv(SESSIONS, observation="last=3", info_size=2, render_mode="ansi"),
-    "ratings": lambda: WorldEnv(RATINGS, observation="dict", render_mode="ansi"),
-    "purchases": lambda: PurchasesEnv(PURCHASES, render_mode="ansi"),
-    "campaigns": lambda: CampaignsEnv(CAMPAIGNS, render_mode="ansi"),
+    "sessions by last items": lambda: WorldEnv(SESSIONS, observation="last=3"),
+    "ratings": lambda: WorldEnv(RATINGS, observation="last=3"),
+    "purchases": lambda: PurchasesEnv(PURCHASES),
+    "campaigns": lambda: CampaignsEnv(CAMPAIGNS),
     "lanes": lambda: WorldVectorEnv(SESSIONS, 2, max_episode_steps=3),
     "lanes of slates": lambda: PurchasesVectorEnv(PURCHASES, 2, autoreset_mode="Disabled"),
-    "lanes at once": lambda: WorldVectorEnv(RATINGS, 2, autoreset_mode="SameStep", info_size=2),
+    "lanes at once": lambda: WorldVectorEnv(RATINGS, 2, autoreset_mode="SameStep"),
+    "platforms": lambda: CampaignsVectorEnv(CAMPAIGNS, 2),
+    "platforms reset by hand": lambda: CampaignsVectorEnv(CAMPAIGNS, 2, autoreset_mode="Disabled"),
 }
 SEEDS, USERS = st.sampled_from([0, 7, np.int64(3), 2**40]), st.sampled_from([None, 0, 5])
 NO_SEEDS = st.sampled_from([-1, 1.5, "x", True, 2**64, [1, 2, 3], [0, -1], [None, "x"]])
@@ -63,7 +65,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.env = self.make()
         self.n_lanes = getattr(self.env, "num_envs", None)
         self.mode = self.env.metadata["autoreset_mode"].value if self.n_lanes else "Disabled"
-        self.by_user = not isinstance(self.env, CampaignsEnv)
+        self.by_user = not isinstance(self.env, (CampaignsEnv, CampaignsVectorEnv))
         self.ended: np.ndarray | None = None  # lanes that wait for a reset; None before the first
         self.sizes: dict[str, object] = {}
         self.calls: list[tuple] = []
@@ -149,18 +151,6 @@ class AnyOrder(RuleBasedStateMachine):
     def close(self):
         self.env.close()
         self.ended = None
-
-    @rule()
-    def render(self):
-        if isinstance(self.env, WorldVectorEnv):
-            with pytest.raises(NotImplementedError):  # Gymnasium's
-                self.env.render()
-            return
-        lines = np.atleast_1d(self.env.render())
-        assert len(lines) == (self.n_lanes or 1)
-        for line in lines:
-            assert (line is None) == (self.env.render_mode is None)
-            assert line is None or "\n" not in line
 
     @precondition(lambda self: self.seeded)
     @rule()

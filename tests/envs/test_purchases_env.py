@@ -1,7 +1,12 @@
 import numpy as np
+import pytest
 
-from recsim_mnar.purchases.envs import PurchasesEnv
+from recsim_mnar.policies import registry
+from recsim_mnar.purchases.envs import PurchasesEnv, PurchasesVectorEnv
+from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
+from recsim_mnar.simulation import simulate
+from recsim_mnar.testing.environments import stepped_again
 
 ID = "recsim_mnar/Purchases-v0"
 
@@ -10,6 +15,19 @@ def small_world(**params):
     return PurchasesWorld(
         PurchasesParams(**{"n_items": 12, "n_periods": 4, "slate_size": 3, "base": -1.0, "slates": "fixed", **params})
     )
+
+
+@pytest.mark.parametrize("name", ["deployed", "user-popularity-greedy"])
+def test_every_face_tells_the_same_lives(name):
+    world = small_world()
+    deployed = DeployedPolicy(world)
+    train = simulate(world, deployed, 30, 1)
+    policy = (
+        deployed if name == "deployed" else SlatePolicy(registry.learner(name).fit(train, n_items=12), world.params)
+    )
+    log = simulate(world, policy, 17, 9)
+    for env in (PurchasesEnv(world), *(PurchasesVectorEnv(world, lanes) for lanes in (1, 4, 20))):
+        assert stepped_again(env, log, size=3).digest() == log.digest()
 
 
 def test_an_item_named_twice_is_recommended_once():

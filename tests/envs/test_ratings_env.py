@@ -6,7 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from recsim_mnar.envs import ratings_env, ratings_vector_env
+from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.envs.recording import LogBuilder
 from recsim_mnar.policies import observe_events
 from recsim_mnar.worlds import make_world
@@ -18,7 +18,7 @@ SMALL = {"n_items": 15, "density": 0.1, "n_decisions": 4}
 
 
 def test_a_known_item_earns_nothing_where_repeats_do_not_pay():
-    env = ratings_env(n_items=40, density=0.1, repeat_pays=False, info="views")
+    env = world_env("ratings", n_items=40, density=0.1, repeat_pays=False, info="views")
     observation, info = env.reset(seed=3)
     while not info["views"]:
         observation, info = env.reset()
@@ -35,7 +35,7 @@ def test_a_known_item_earns_nothing_where_repeats_do_not_pay():
 @pytest.mark.parametrize("kind", [gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv])
 def test_gymnasiums_own_vector_environments_take_it(kind):
     """Numbers of ratings differ from lane to lane: arrays of them would not fit next to each other."""
-    env = kind([lambda: ratings_env(info="views", **SMALL)] * 3)
+    env = kind([lambda: world_env("ratings", info="views", **SMALL)] * 3)
     try:
         _, infos = env.reset(seed=0)
         assert [len(r) for r in infos["ratings"]] == [len(v) for v in infos["views"]]
@@ -79,7 +79,7 @@ def test_observation_is_the_worlds_or_the_agents_by_its_value():
     world = make_world("ratings", "quick", {**SMALL, "observation": "popularity"})
     for env in (
         gym.make(ID, observation="popularity", **SMALL),
-        ratings_vector_env(2, observation="popularity", **SMALL),
+        world_vector_env(2, world="ratings", observation="popularity", **SMALL),
     ):
         assert env.unwrapped.world.params == world.params
     env = gym.make(ID, observation="last=3", **SMALL)

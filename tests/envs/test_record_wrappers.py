@@ -8,10 +8,11 @@ import pytest
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
-from recsim_mnar.envs.recording import LogBuilder, RecordLog, RecordVectorLog, record, record_vector
+from recsim_mnar.envs.recording import LogBuilder, RecordLog, RecordVectorLog
 from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation import simulate
+from recsim_mnar.testing.environments import stepped_again
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from toys import refused
@@ -124,10 +125,9 @@ def test_propensities_are_asked_for_each_time(world):
 
 @pytest.mark.parametrize("info", ["counts", "none"])
 def test_recorders_ask_for_the_views_that_a_log_is_made_of(world, info):
-    expected = simulate(world, Uniform(P), 10, SEED).digest(optional=True)
-    assert record(world_env(world, info=info), Uniform(P), 10, SEED).digest(optional=True) == expected
-    lanes = world_vector_env(3, world=world, info=info)
-    assert record_vector(lanes, Uniform(P), 10, SEED).digest(optional=True) == expected
+    log = simulate(world, Uniform(P), 10, SEED)
+    for env in (world_env(world, info=info), world_vector_env(3, world=world, info=info)):
+        assert stepped_again(env, log).digest(optional=True) == log.digest(optional=True)
     theirs = gym.vector.SyncVectorEnv([lambda: gym.make("recsim_mnar/World-v0", world=world, info=info)] * 2)
     RecordVectorLog(theirs)
     assert "views" in theirs.reset(seed=SEED)[1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gymnasium.vector import AutoresetMode
 
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv, ratings_env, sessions_vector_env
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.lanes import Lanes, Moves
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
@@ -31,10 +31,8 @@ ASKED = [
     {},
     {"info": "none"},
     {"info": "views"},
-    {"info_size": 3},
     {"observation": "shown=0.9"},
     {"observation": "last=3", "info": "views"},
-    {"observation": "dict", "info": "none"},
 ]
 
 
@@ -91,25 +89,6 @@ def test_rows_grow_within_a_step():
     assert len(env._queue.lanes._rows.user) > room
 
 
-def test_lanes_count_what_single_environments_show():
-    """With one queue: users who leave without a decision are passed over in the order of the lanes."""
-    world, lanes = SessionsWorld(SessionsParams(**WORLDS["many skipped"])), 6
-    env = sessions_vector_env(lanes, world=world, info="none")
-    observed, _ = env.reset(seed=2)
-    single, known = WorldEnv(world), {}
-    observation, info = single.reset(seed=2)
-    while len(known) < 250:
-        known[info["user"]] = observation
-        observation, info = single.reset()
-    came = np.ones(lanes, np.bool_)
-    for _ in range(30):
-        for lane, user in enumerate(env._queue.lanes.user.tolist()):
-            if came[lane]:
-                np.testing.assert_array_equal(observed[lane], known[user])
-        came = env._ended.copy()
-        observed = env.step(np.zeros(lanes, np.int64))[0]
-
-
 class _Generous(SessionsLanes):
     """Every recommendation is worth one more."""
 
@@ -139,7 +118,7 @@ def test_what_a_derived_class_does_in_its_lanes_happens():
     env = WorldVectorEnv(Sessions(SessionsParams(**SHORT)), 3)
     env.reset(seed=0)
     assert (env.step(np.zeros(3, np.int64))[1] >= 1).all()
-    env, plain = WorldEnv(Ratings(RatingsParams(n_items=9))), ratings_env(n_items=9)
+    env, plain = WorldEnv(Ratings(RatingsParams(n_items=9))), world_env("ratings", n_items=9)
     for one in (env, plain):
         one.reset(seed=0)
     assert env.step(3)[1] == plain.step(3)[1] + 1
@@ -153,7 +132,7 @@ def test_both_lists_of_what_a_step_takes_are_one():
 # ------------------------------------------------------------------------------------------------ buffers used again
 
 
-@pytest.mark.parametrize("kind", ["counts", "decayed", "last", "shown", "dict"])
+@pytest.mark.parametrize("kind", ["counts", "decayed", "last", "shown"])
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_without_copies_observations_hold_the_same_until_the_next_step(kind, mode):
     world = SessionsWorld(SessionsParams(**SHORT))
@@ -163,7 +142,7 @@ def test_without_copies_observations_hold_the_same_until_the_next_step(kind, mod
 
 
 def test_without_copies_the_next_step_overwrites():
-    env = sessions_vector_env(4, copy=False, max_episode_steps=3, autoreset_mode="SameStep", **SHORT)
+    env = world_vector_env(4, world="sessions", copy=False, max_episode_steps=3, autoreset_mode="SameStep", **SHORT)
     first, _ = env.reset(seed=0)
     assert not first.flags.writeable
     before, ends = first.copy(), []
@@ -174,8 +153,14 @@ def test_without_copies_the_next_step_overwrites():
     assert not np.array_equal(before, first)
     assert ends
     assert not any(np.shares_memory(end, first) for end in ends)
-    copied = sessions_vector_env(4, **SHORT)
+    copied = world_vector_env(4, world="sessions", **SHORT)
     assert not np.shares_memory(copied.reset(seed=0)[0], copied.step(np.zeros(4, np.int64))[0])
+
+
+def test_platforms_side_by_side_take_the_keyword_too():
+    env = world_vector_env(2, world="campaigns", preset="quick", copy=False)
+    first = env.reset(seed=0)[0]
+    assert np.shares_memory(env.step(np.ones(env.action_space.shape))[0], first)
 
 
 # ------------------------------------------------------------------------------------------ ratings, one user at a time
@@ -187,9 +172,7 @@ RATINGS = {
 }
 
 
-@pytest.mark.parametrize(
-    "asked", [*ASKED[:4], {"observation": "last=3"}, {"observation": "decayed"}, {"render_mode": "ansi"}], ids=str
-)
+@pytest.mark.parametrize("asked", [*ASKED[:3], {"observation": "last=3"}], ids=str)
 @pytest.mark.parametrize("name", quick_first(list(RATINGS)))
 def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monkeypatch):
     def lives(env):
@@ -197,10 +180,10 @@ def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monke
         yield env.reset(seed=5)
         for i in range(400):
             result = env.step(int(draws.integers(0, env.action_space.n)))
-            yield *result, env.render(), env._queue.lanes.state, env._queue.lanes.step, env._queue.lanes.time
+            yield *result, env._queue.lanes.state, env._queue.lanes.step, env._queue.lanes.time
             if result[2] or i % 50 == 49:
                 options = {"user": i} if i % 50 == 49 else None
-                yield *env.reset(seed=6 if i == 249 else None, options=options), env.render()
+                yield env.reset(seed=6 if i == 249 else None, options=options)
 
     found = [*lives(WorldEnv(RATINGS[name](), **asked))]
     monkeypatch.setattr(RatingsLanes, "begin_alone", Lanes.begin_alone)

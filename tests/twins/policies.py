@@ -95,7 +95,7 @@ class Contrary(Uniform):
     def observe(self, users, items):
         self.last.update(zip(users.tolist(), items.tolist(), strict=True))
 
-    def learn(self, users, actions, rewards):
+    def learn(self, users, actions, rewards, propensities):
         for user in users.tolist():
             self.sum[user] += self.last[user]
 

@@ -13,7 +13,7 @@ from test_cli import fails
 from recsim_mnar import rng
 from recsim_mnar.campaigns import CampaignsWorld
 from recsim_mnar.campaigns.platform import open_checked_platform, platform_log, run_campaigns
-from recsim_mnar.envs import purchases_env
+from recsim_mnar.envs import world_env
 from recsim_mnar.log import Log
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.purchases.comparison import PurchasesExperiment
@@ -113,7 +113,7 @@ def test_an_own_shop_is_compared_in_and_has_environments(tmp_path, capsys):
     ips = next(r for r in records if (r["protocol"], r["agent"], r["metric"]) == ("uplift", "random", "uplift_ips@3"))
     half = (ips["high"] - ips["low"]) / 2
     assert abs(ips["value"] - 0.4) < 5 / 1.96 * half
-    env = purchases_env(world=f"{__name__}:Shop")
+    env = world_env(f"{__name__}:Shop")
     env.reset(seed=1)
     env.step(np.arange(3))
 

@@ -11,7 +11,7 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar import plugins
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, purchases_env, sessions_env, world_env
+from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env
 from recsim_mnar.log import Log
 from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.replays.truth import value_on_log
@@ -218,16 +218,14 @@ def test_the_vector_check_passes():
 
 
 def test_world_takes_an_object_a_name_and_nothing_else():
-    assert sessions_env(world="own_world:Cafe", n_items=3).world.n_items == 3
+    assert world_env("own_world:Cafe", n_items=3).world.n_items == 3
     assert world_env(make_world("purchases", "quick")).action_space.shape == (5,)
     assert gym.make_vec("recsim_mnar/World-v0", num_envs=2, world="purchases", preset="quick").num_envs == 2
     for make, words in (
-        (lambda: sessions_env(world=own(), n_items=3), "omit n_items"),
-        (lambda: sessions_env("quick", world=own()), "omit preset"),
-        (lambda: sessions_env(world=make_world("campaigns", "quick")), "whole platform"),
-        (lambda: sessions_env(world=make_world("purchases", "quick")), "recommends slates"),
-        (lambda: purchases_env(world=own()), "does not"),
-        (lambda: campaigns_env(world=own()), "does not have"),
+        (lambda: world_env(own(), n_items=3), "omit n_items"),
+        (lambda: world_env(own(), "quick"), "omit preset"),
+        (lambda: WorldEnv(make_world("campaigns", "quick")), "whole platform"),
+        (lambda: WorldEnv(make_world("purchases", "quick")), "recommends slates"),
         (lambda: WorldEnv(3), "must derive from"),
     ):
         with refused(words):

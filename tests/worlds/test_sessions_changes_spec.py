@@ -16,7 +16,6 @@ from recsim_mnar import rng
 from recsim_mnar.rng import Stream
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from twins import sessions as twin
-from twins.differences import assert_same
 from twins.sessions import BANDIT, ORGANIC
 
 SEED = 4
@@ -91,15 +90,6 @@ def move_uniform(stream, user, number):
 # --- all of them -----------------------------------------------------------------------------------------------------
 
 
-def test_a_switch_at_0_ignores_its_other_parameters():
-    others = dict.fromkeys(OFF, 0.0)
-    for user in range(30):
-        act = twin.uniform_policy(3)
-        (one,), (two,) = lives(settings(), act, [user]), lives(settings(**others), act, [user])
-        assert_same(one, two, exact=False)
-        assert one[0].time == 0.0
-
-
 # --- fatigue ---------------------------------------------------------------------------------------------------------
 
 
@@ -121,23 +111,6 @@ def test_three_showings_of_one_item_in_a_row():
         assert twice == pytest.approx(p * math.exp(-phi * (0.6 * 1.6 + s * 0.36)), rel=1e-12)
         assert p == pytest.approx(twin.ff(twin.catalogue(settings()).gamma[1] @ life[0].omega), rel=1e-12)
     assert seen > 10
-
-
-def test_other_items_wear_out_only_by_repeats_and_only_by_spread():
-    """Shown 0, 1: nothing is repeated, and M stays 0. Shown 0, 0, 1: M was d after two, and shrinks once more."""
-    for spread in (0.0, 0.7):
-        params = settings(fatigue=0.5, fatigue_of_views=0.0, fatigue_spread=spread, p_leave_organic=0.0)
-        plain = settings(p_leave_organic=0.0)
-        seen = 0
-        for user in range(60):
-            for items, tired in (((0, 1), 0.0), ((0, 0, 1), spread * 0.6 * 0.6)):
-                (life,), (rested,) = lives(params, in_turn(*items), [user]), lives(plain, in_turn(*items), [user])
-                first, n = kinds(life).index(BANDIT), len(items)
-                if kinds(life)[first : first + n] == kinds(rested)[first : first + n] == [BANDIT] * n:
-                    seen += 1
-                    ratio = clicks_of(life)[n - 1] / clicks_of(rested)[n - 1]
-                    assert ratio == pytest.approx(math.exp(-0.5 * tired), rel=1e-12)
-        assert seen > 30
 
 
 def test_views_count_as_events_and_add_to_recency_alone():
@@ -177,45 +150,6 @@ def test_satisfaction_after_two_recommendations():
 
 # In one dimension an item's liking is its factor, or minus it, by the sign of the interests.
 LINE = twin.Catalogue(np.array([[1.5], [-1.5]]), np.zeros(2), np.array([[1.5], [-1.5]]), np.zeros(2))
-
-
-@pytest.mark.parametrize("item", [0, 1])
-def test_who_leaves_after_recommendations_and_after_views(item):
-    """Every move is what its uniform says, with z worked out by hand: tanh(1.5) (1 - .3^n) after n recommendations."""
-    params = settings(n_items=2, n_factors=1, retention=1.2)
-    otherwise = {BANDIT: 0, ORGANIC: 0}
-    for user, life in enumerate(lives(params, always(item), range(400), LINE)):
-        sign = math.copysign(1.0, life[0].omega[0]) * (1 if item == 0 else -1)
-        shown = views = 0
-        for k, row in enumerate(life):
-            if row.event == BANDIT:
-                u, first, leave = move_uniform(Stream.RESPONSE, user, shown), 0.2, 0.1
-                shown += 1
-            else:
-                u, first, leave = move_uniform(Stream.ORGANIC, user, views), 0.3, 0.1
-                views += 1
-            z = sign * math.tanh(1.5) * (1 - 0.3**shown)
-            leaves = first <= u < first + leave * math.exp(-1.2 * z) and row.reward != 1
-            assert (k == len(life) - 1) == leaves
-            if row.reward != 1:
-                otherwise[row.event] += leaves != (first <= u < first + leave)
-    assert min(otherwise.values()) > 5
-
-
-def test_leaving_takes_all_the_room_at_most():
-    """Far from satisfied, users leave whenever they do not go to the first state; that one keeps its probability."""
-    params = settings(n_items=2, n_factors=1, retention=60.0)
-    ends = []
-    for user in range(300):
-        if twin.normal_vector(SEED, Stream.USER, user, 0, 1)[0] > 0:
-            continue  # would like the item and hardly ever leave
-        life = twin.life(params, LINE, SEED, user, always(0))
-        if BANDIT in kinds(life):
-            first = life[kinds(life).index(BANDIT)]
-            if first.reward == 0:
-                ends.append(life[-1].step == first.step)
-                assert ends[-1] == (move_uniform(Stream.RESPONSE, user, 0) >= 0.2)
-    assert 0.7 < np.mean(ends) < 0.9
 
 
 def test_satisfaction_has_the_interests_at_the_recommendation():
@@ -277,17 +211,6 @@ def item_uniforms(params):
     return rng.uniforms(params.catalogue_seed, Stream.CALENDAR, np.arange(n), np.zeros(n, int))
 
 
-def test_users_arrive_evenly_and_the_clock_goes_on_from_there():
-    everyone = lives(settings(calendar=50.0), twin.uniform_policy(3), range(200))
-    for user, life in enumerate(everyone):
-        assert life[0].time == 50.0 * uniform(Stream.ARRIVAL, user, 0)
-        np.testing.assert_allclose([row.time for row in life], life[0].time + np.arange(len(life)))
-    at = [life[0].time for life in everyone]
-    assert 0 <= min(at) < 2
-    assert 48 < max(at) < 50
-    assert abs(np.mean(at) - 25) < 4 * 50 / math.sqrt(12 * 200)
-
-
 def test_ages_by_hand():
     """With T = 64 a period is 1 long. Nothing walks; ageing 64 makes a shift minus the age at its middle."""
     params = settings(n_items=40, calendar=64.0, arriving=0.5, ageing=64.0, trend=0.0)
@@ -306,16 +229,6 @@ def test_ages_by_hand():
     assert np.isfinite(twin.shifts(params, 63.6)).sum() >= 39
 
 
-def test_one_item_is_always_there():
-    params = settings(n_items=8, calendar=64.0, arriving=1.0, ageing=64.0, trend=0.0)
-    a = item_uniforms(params)
-    shift = twin.shifts(params, 0.0)
-    assert shift[a.argmax()] == -0.5  # new at time 0
-    assert np.isinf(np.delete(shift, a.argmax())).tolist() == (64 * np.delete(a, a.argmax()) > 0.5).tolist()
-    params.arriving = 0.0
-    np.testing.assert_allclose(twin.shifts(params, 0.0), -(0.5 + 64 * a))
-
-
 def test_popularity_walks_by_an_eighth_of_the_trend_per_period():
     params = settings(calendar=128.0, arriving=0.0, ageing=0.0, trend=1.6)
     np.testing.assert_array_equal(twin.shifts(params, 1.9), np.zeros(3))
@@ -326,49 +239,3 @@ def test_popularity_walks_by_an_eighth_of_the_trend_per_period():
     np.testing.assert_allclose(twin.shifts(params, 500.0), total, rtol=1e-9)
     params.n_items = 300  # sqrt(63)/8 is .992
     assert 1.4 < twin.shifts(params, 500.0).std() < 1.8
-
-
-def test_shifts_are_in_views_and_clicks():
-    """Interests of 0 leave the offsets alone: who views what follows from one uniform, and clicks from one number."""
-    params = settings(n_items=6, calendar=30.0, sigma_omega_initial=0.0, arriving=0.6, p_leave_bandit=0.02)
-    catalogue = twin.catalogue(params)._replace(mu=np.linspace(-1, 1, 6), mu_b=np.linspace(2, 0, 6))
-    missing = late = 0
-    for user, life in enumerate(lives(params, twin.uniform_policy(6), range(150), catalogue)):
-        views = 0
-        for row in life:
-            shift = twin.shifts(params, row.time)
-            late += row.time > 30
-            if row.event == BANDIT:
-                if np.isinf(shift[row.action]):
-                    missing += 1
-                    assert row.click_probability == row.reward == 0
-                else:
-                    expected = twin.ff(catalogue.mu_b[row.action] + shift[row.action])
-                    assert row.click_probability == pytest.approx(expected, rel=1e-12)
-                continue
-            w = [int(x) for x in rng.blocks(SEED, Stream.ORGANIC, [user], [views])[0]]
-            views += 1
-            weights = np.exp(catalogue.mu + shift)
-            assert weights[row.item] > 0
-            u = ((w[2] << 32 | w[3]) >> 11) * 2.0**-53
-            assert row.item == np.searchsorted(np.cumsum(weights) / weights.sum(), u, side="right")
-    assert missing > 20
-    assert late > 20
-
-
-def test_an_item_recommended_before_it_arrives_counts_as_recommended():
-    """It is not clicked, yet fatigue remembers it as shown."""
-    params = settings(n_items=6, calendar=1e6, arriving=0.9, fatigue=0.5, fatigue_of_views=0.0, ageing=0.0, trend=0.0)
-    absent = int(np.flatnonzero(np.isinf(twin.shifts(params, 0.25e6)))[0])
-    here = int(item_uniforms(params).argmax())
-    seen = 0
-    for user in range(600):
-        (life,) = lives(params, in_turn(absent, absent, here), [user])
-        shown = [row for row in life if row.event == BANDIT]
-        if len(shown) < 3 or shown[2].time > 0.25e6 or shown[2].step != shown[0].step + 2:
-            continue
-        seen += 1
-        assert shown[0].click_probability == shown[1].click_probability == 0
-        p = twin.ff(twin.catalogue(params).gamma[here] @ life[0].omega)
-        assert shown[2].click_probability == pytest.approx(p * math.exp(-0.5 * 0.7 * 0.36), rel=1e-12)
-    assert seen > 5

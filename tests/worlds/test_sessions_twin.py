@@ -136,21 +136,6 @@ def test_what_lanes_say_of_expected_rewards_is_what_is_drawn_from(case):
             "click_probability"][transition.starts[:-1]])  # fmt: skip
 
 
-@pytest.mark.verify
-def test_clicks_come_as_often_as_is_said():
-    """Chi-square by tenths of the click probability, with all switches on."""
-    from scipy import stats
-
-    params = CASES["all of them"]
-    columns = simulate_shard(SessionsWorld(params), Uniform(params.n_items), 3, 0, 4000, keep_truth=True)
-    shown = columns["event"] == 1
-    expected, clicked = columns["click_probability"][shown], columns["reward"][shown]
-    tenth = np.argsort(np.argsort(expected, kind="stable"), kind="stable") * 10 // len(expected)
-    mean, variance = (np.bincount(tenth, each) for each in (expected, expected * (1.0 - expected)))
-    statistic = ((np.bincount(tenth, clicked) - mean) ** 2 / variance).sum()
-    assert stats.chi2.sf(statistic, 10) > 1e-3
-
-
 def test_a_moment_of_some_lanes():
     world = SessionsWorld(CASES["leaving"])
     users = np.arange(30)

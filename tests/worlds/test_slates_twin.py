@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from dataclasses import replace
 
 import numpy as np
@@ -254,7 +253,7 @@ def test_what_the_world_says_of_a_ranking_is_what_is_drawn_from(case, monkeypatc
 
 
 def slates_of(options, n_users=1500, rounds=8, seed=9):
-    """Slates that users were shown: attraction by this file's own sum (n, k), clicks (n, k), stated truth (n, k)."""
+    """Slates that users were shown: attraction by this file's own sum (n, k), and clicks (n, k)."""
     world = world_of(STRONG | options)
     params, rng = world.params, np.random.default_rng(seed)
     lanes = world.open_lanes(n_users, keep_truth=True)
@@ -265,22 +264,10 @@ def slates_of(options, n_users=1500, rounds=8, seed=9):
         which = which[transition.alive]
         rankings = random_rankings(rng, len(which), params.n_items, params.slate_size)
         attraction = attractions(params, lanes.state[which], rankings)
-        numbers = lanes.n_decisions[which].copy()
         transition = lanes.take(which, rankings, np.ones(rankings.shape))
         rows = transition.starts[:-1, None] + np.arange(params.slate_size)
-        columns = transition.columns
-        found.append((attraction, columns["reward"][rows], columns[TRUTH][rows], which, numbers))
+        found.append((attraction, transition.columns["reward"][rows]))
     return params, *(np.concatenate(each) for each in zip(*found, strict=True))
-
-
-def chi_square_by_tenth(happened, expected):
-    """The p-value of events against their probabilities, in ten groups of like probability."""
-    order = np.argsort(np.argsort(expected, kind="stable"), kind="stable")
-    tenth = order * 10 // len(expected)
-    mean, variance, seen = (
-        np.bincount(tenth, each) for each in (expected, expected * (1.0 - expected), np.asarray(happened, float))
-    )
-    return stats.chi2.sf(((seen - mean) ** 2 / variance).sum(), 10)
 
 
 OFTEN = {"cascade-one", "position-several"}
@@ -290,7 +277,7 @@ OFTEN = {"cascade-one", "position-several"}
 @pytest.mark.parametrize("reading", quick_first(sorted(OPTIONS, key=lambda name: name not in OFTEN), len(OFTEN)))
 def test_patterns_of_clicks_have_the_law_of_the_user_model(reading):
     """Chi-square of how often each pattern of clicks came, with the covariance that their probabilities imply."""
-    params, attraction, clicks, *_ = slates_of(OPTIONS[reading])
+    params, attraction, clicks = slates_of(OPTIONS[reading])
     patterns = list(itertools.product((0, 1), repeat=params.slate_size))
     laws = [twin.click_patterns(params, row) for row in attraction.tolist()]
     law = np.array([[each.get(pattern, 0.0) for pattern in patterns] for each in laws])
@@ -306,99 +293,6 @@ def test_patterns_of_clicks_have_the_law_of_the_user_model(reading):
     # The counts add up to the number of slates: one of them says nothing new.
     statistic = excess[1:] @ np.linalg.solve(covariance[1:, 1:], excess[1:])
     assert stats.chi2.sf(statistic, possible.sum() - 1) > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-@pytest.mark.parametrize("reading", OPTIONS)
-def test_clicks_at_each_place_come_as_often_as_is_said(reading):
-    """Against the truth column, and against probabilities computed here without it."""
-    params, attraction, clicks, truth, *_ = slates_of(OPTIONS[reading], seed=10)
-    own = np.array([twin.place_means(params, row) for row in attraction.tolist()])
-    for place in range(params.slate_size):
-        assert chi_square_by_tenth(clicks[:, place], truth[:, place]) > 1e-4
-        assert chi_square_by_tenth(clicks[:, place], own[:, place]) > 1e-4
-    total, expected = clicks.sum(axis=1), truth.sum(axis=1)
-    if params.clicks == "one":
-        assert set(total) == {0.0, 1.0}
-    else:
-        assert total.max() > 1
-    laws = [twin.click_patterns(params, row) for row in attraction.tolist()]
-    squares = np.array([sum(p * sum(pattern) ** 2 for pattern, p in law.items()) for law in laws])
-    z = (total - expected).sum() / math.sqrt((squares - expected**2).sum())
-    assert abs(z) < 4.0
-
-
-@pytest.mark.verify
-def test_cascade_users_go_on_as_they_should():
-    """What comes after a click, two places after it, and after none at the top."""
-    params, p, clicks, *_ = slates_of(OPTIONS["cascade-several"], seed=11)
-    c, after = params.continues, params.continues_after_click
-    assert c != after
-    hit = clicks > 0
-    below_none = ~hit[:, 0]  # the top place is always looked at
-    assert chi_square_by_tenth(hit[below_none, 1], c * p[below_none, 1]) > 1e-4
-    for place in range(params.slate_size - 1):
-        above = hit[:, place]
-        assert above.sum() > 500
-        assert chi_square_by_tenth(hit[above, place + 1], after * p[above, place + 1]) > 1e-4
-    for place in range(params.slate_size - 2):
-        some = hit[:, place] & ~hit[:, place + 1]
-        q, r = p[some, place + 1], p[some, place + 2]
-        assert chi_square_by_tenth(hit[some, place + 2], after * (1.0 - q) * c * r / (1.0 - after * q)) > 1e-4
-
-
-@pytest.mark.verify
-def test_cascade_users_of_one_click_read_no_further():
-    params, p, clicks, *_ = slates_of(OPTIONS["cascade-one"], seed=12)
-    hit = clicks > 0
-    assert hit.sum(axis=1).max() == 1
-    for place in range(1, params.slate_size):
-        above = hit[:, :place].any(axis=1)
-        assert above.sum() > 500
-        assert not hit[above, place].any()
-        # P(looked at place | no click above), then an attraction.
-        passed = np.cumprod(1.0 - p[:, :place], axis=1)[:, -1] * params.continues**place
-        stopped = sum(
-            np.prod(1.0 - p[:, : j + 1], axis=1) * params.continues**j * (1.0 - params.continues) for j in range(place)
-        )
-        reached = (passed / (passed + stopped))[~above]
-        assert chi_square_by_tenth(hit[~above, place], reached * p[~above, place]) > 1e-4
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize("user_model", quick_first(["position", "independent"]))
-def test_of_items_that_attract_each_is_as_likely_to_be_clicked(user_model):
-    """Which attract is computed from the addresses of the draws; which of them is clicked is the simulator's."""
-    seed = 13
-    params, p, clicks, _, users, numbers = slates_of(OPTIONS[f"{user_model}-one"], seed=seed)
-    clicked_as = {n: np.zeros(n, int) for n in range(2, params.slate_size + 1)}
-    for row, attraction in enumerate(p.tolist()):
-        found = twin.would_be_clicks(params, seed, int(users[row]), int(numbers[row]), attraction)
-        clicked = np.flatnonzero(clicks[row]).tolist()
-        assert len(clicked) == min(len(found), 1)
-        if len(found) > 1:
-            clicked_as[len(found)][found.index(clicked[0])] += 1
-    assert clicked_as[2].sum() > 1000
-    for n, counts in clicked_as.items():
-        if counts.sum() >= 5 * n:
-            assert stats.chisquare(counts).pvalue > 1e-3
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-def test_logs_of_users_click_as_often_as_is_said():
-    """The same of logs, where policy, users and feedback meet: all switches on, by tenths of the truth."""
-    world = world_of(CASES["all of them"])
-    acting = twin.MostViewedOrAny(world.params.n_items, world.params.slate_size, exploration=0.5)
-    columns = simulate(world, Rankings(acting), 1500, 2, keep_truth=True).columns
-    shown = columns["event"] == 1
-    not_there_yet = shown & (columns[TRUTH] == 0.0)
-    assert not_there_yet.sum() > 1000
-    assert not columns["reward"][not_there_yet].any()
-    for place in range(world.params.slate_size):
-        here = shown & (columns["position"] == place) & (columns[TRUTH] > 0.0)
-        assert chi_square_by_tenth(columns["reward"][here], columns[TRUTH][here]) > 1e-4
 
 
 # --- single items ----------------------------------------------------------------------------------------------------

@@ -270,6 +270,7 @@ class RatingsWorld(DecisionWorld):
     log_holds = frozenset({"outcomes", "ratings"})
     truth_column = "expected_reward"
     compared_by = "recsim_mnar.protocols.ratings:RatingsExperiment"
+    observation_words = OBSERVATIONS
     params_class = RatingsParams
     presets = PRESETS
     params: RatingsParams
