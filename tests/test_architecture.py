@@ -44,6 +44,7 @@ MAY = {
     "models": GROUND | {"log"},
     "worlds": GROUND | {"plugins", "log.schema", "log.contexts", "log.ratings", "log.rows", "models", "datasets"},
     "simulation": GROUND | {"tables", "plugins", "log", "policies", "worlds"},
+    "cluster": GROUND | {"log", "simulation"},
     "installation": GROUND | {"log", "policies", "estimators", "worlds", "simulation", "envs"},
     "tasks": GROUND | {"plugins", "log", "policies", "worlds", "simulation", "envs", "export"},
     "replays": set(),
@@ -103,6 +104,7 @@ MAY = {
     "cli": GROUND
     | {"answers", "tables", "log", "policies", "estimators", "datasets", "worlds", "simulation", "replays"}
     | {"envs", "protocols", "studies", "own_log", "report", "testing", "plugins", "installation"}
+    | {"cluster"}
     | {"_start", "fitting", "tasks"},
     # Two papers, one folder each: they import the core, and nothing but the root's public names imports them. Their
     # worlds are entry points, and a world's class names all else.

@@ -152,17 +152,3 @@ def test_two_processes_do_the_same(made):
     with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as executor:
         assert simulate(world, Uniform(30), 3000, 5, executor=executor).digest() == log.digest()
         assert_array_equal(replay(log, policy, executor=executor), replay(log, policy))
-
-
-@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # Dask's own, as it closes
-def test_the_executor_of_a_dask_client_does_as_any_other():
-    distributed = pytest.importorskip("distributed")
-    where = {"protocol": "tcp", "host": "127.0.0.1", "dashboard_address": "127.0.0.1:0", "silence_logs": "CRITICAL"}
-    with (
-        distributed.LocalCluster(n_workers=2, threads_per_worker=3, processes=False, **where) as local,
-        distributed.Client(local, set_as_default=False) as client,
-    ):
-        executor = client.get_executor(pure=False)
-        assert executor_size(executor) == 6
-        job = carrying(pow, 2)
-        assert list(run_in_order((functools.partial(job, k) for k in range(30)), executor)) == [2**k for k in range(30)]

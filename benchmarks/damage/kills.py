@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import atexit
+import importlib.util
+import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -111,6 +116,119 @@ def killed(kind: str, number: int) -> dict[str, Any]:
     return {"killed": first.status == -9, "at": round(moment / seconds, 3), "files": len(there), "parts": len(parts),
             "temporary": sum(".tmp" in n for n in there), "same": same,
             **({} if same else {"differ": differ[:5], "said": last.lines[-3:]})}  # fmt: skip
+
+
+def has_dask() -> bool:
+    """Whether the extra that clusters need is installed."""
+    return importlib.util.find_spec("distributed") is not None
+
+
+class Workers:
+    """A Dask scheduler and two workers on this machine, each below a nanny that starts it again when it is killed."""
+
+    def __init__(self, place: Path) -> None:
+        from distributed import Client
+
+        port = 20_000 + os.getpid() % 20_000
+        self.address = f"tcp://127.0.0.1:{port}"
+        here = ["--host", "127.0.0.1", "--no-dashboard"]
+        ways = [["scheduler", *here, "--port", str(port)], ["worker", self.address, *here, "--nworkers", "2",
+                 "--nthreads", "1"]]  # fmt: skip
+        with (place / "said.txt").open("w") as said:
+            self.processes = [
+                subprocess.Popen([sys.executable, "-m", "dask", *way], stdout=said, stderr=said, cwd=place)
+                for way in ways
+            ]
+        self.client = Client(self.address, timeout=60, set_as_default=False)
+        self.client.wait_for_workers(2, timeout=120)
+
+    @staticmethod
+    @cache
+    def of(place: Path) -> Workers:
+        """Those of this process, started when they are first asked for."""
+        made = Workers(place)
+        atexit.register(made.close)
+        return made
+
+    def kill_one(self, draw: random.Random) -> bool:
+        """Kill one of the workers that run at this moment."""
+        pids = self.client.run(os.getpid, on_error="ignore")
+        if not pids:
+            return False
+        os.kill(draw.choice(sorted(pids.values())), signal.SIGKILL)
+        return True
+
+    def close(self) -> None:
+        self.client.close(timeout=5)
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            process.wait(timeout=60)
+
+
+@cache
+def _on_cluster(workers: Workers, kind: str) -> float:
+    """Seconds of a run on an undisturbed cluster, from its folder to its end."""
+    _by_workers(workers, kind, lambda: False, 0.0)
+    return _by_workers(workers, kind, lambda: False, 0.0)[2]
+
+
+def _by_workers(
+    workers: Workers, kind: str, disturb: Callable[[], bool], after: float
+) -> tuple[Any, dict[str, bytes], float, bool]:
+    """A run by a cluster, disturbed so long after its folder is there: how it ended, its bytes, seconds, and whether
+    it was disturbed."""
+    with scratch() as place:
+        words = [each for each in _words(kind, place) if each not in ("--workers", 1)]
+        workers.client.wait_for_workers(2, timeout=120)
+        # A process of its own, not a fork: this one has a client's threads.
+        alone = "import sys; from children import *; small_parts(); cli.main(sys.argv[1:])"
+        way = [sys.executable, "-c", alone, *map(str, words), "--scheduler", workers.address]
+        began, ended = threading.Event(), threading.Event()
+        disturbed = []
+
+        def wait_and_disturb() -> None:
+            while not ((place / "out").exists() or ended.is_set()):
+                time.sleep(0.002)
+            began.set()
+            if not ended.wait(after):
+                disturbed.append(disturb())
+
+        waiting = threading.Thread(target=wait_and_disturb)
+        waiting.start()
+        process = subprocess.Popen(
+            way, cwd=Path(__file__).parent, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        began.wait()
+        start = time.monotonic()
+        _, said = process.communicate(timeout=600)
+        seconds = time.monotonic() - start
+        ended.set()
+        waiting.join()
+        found = bytes_of(place / "out", without=TIMES) if (place / "out").exists() else {}
+    return (process.returncode, said.splitlines()[-3:]), found, seconds, any(disturbed)
+
+
+def worker_killed(workers: Workers, number: int) -> dict[str, Any]:
+    """Kill a worker of a cluster while it works for a run: the run goes on, with the bytes of one without a cluster.
+
+    The moment is drawn from the run's own time: from when its folder is there, the program's start excluded.
+    """
+    kind = ("simulate", "study")[number % 5 == 4]
+    wanted, _ = undisturbed(kind)
+    usual = _on_cluster(workers, kind)
+    draw = random.Random(f"worker {number}")
+    for _ in range(20):  # until the moment comes before the end
+        moment = draw.uniform(0.0, usual)
+        how, found, seconds, killed = _by_workers(workers, kind, lambda: workers.kill_one(draw), moment)
+        if killed:
+            break
+    same = how[0] == 0 and found == wanted
+    outcome = {"kind": kind, "killed": killed, "at": round(moment / max(seconds, moment), 3), "same": same}
+    if same:
+        return outcome
+    differ = sorted(n for n in {*found, *wanted} if found.get(n) != wanted.get(n))
+    return {**outcome, "differ": differ[:5], "status": how[0], "said": how[1]}
 
 
 SLOWLY = [sys.executable, "-m", "recsim_mnar", "simulate", *WORLD, "--policy", "slow_agent:Slow", "--users", "400",

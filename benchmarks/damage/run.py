@@ -18,18 +18,21 @@ from children import small_parts
 from recsim_mnar.runs.files import write_json
 
 HERE = Path(__file__).resolve().parent
-SIZES = {"simulate": 30, "replay": 30, "compare": 30, "study": 30, "double": 20, "fuzz": 10_000}
-QUICK = {"simulate": 3, "replay": 2, "compare": 1, "study": 1, "double": 1, "fuzz": 300}
+SIZES = {"simulate": 30, "replay": 30, "compare": 30, "study": 30, "worker": 50, "double": 20, "fuzz": 10_000}
+QUICK = {"simulate": 3, "replay": 2, "compare": 1, "study": 1, "worker": 2, "double": 1, "fuzz": 300}
 """Trials of each step."""
 KILLED = ("simulate", "replay", "compare", "study")
 BATCH = 50
 """Mutated files before a child is forked anew."""
 
 
-def trials() -> dict[str, Callable[[int], dict[str, Any]]]:
+def trials(place: Path) -> dict[str, Callable[[int], dict[str, Any]]]:
     """A trial of each step, by its number."""
     killed = {kind: functools.partial(kills.killed, kind) for kind in KILLED}
-    return killed | {"double": kills.double_start}
+    return killed | {
+        "worker": lambda i: kills.worker_killed(kills.Workers.of(place), i),
+        "double": kills.double_start,
+    }
 
 
 def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
@@ -38,10 +41,13 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
     done = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
     n = (QUICK if quick else SIZES)[step]
     if len(done) < n:
+        if step == "worker" and not kills.has_dask():
+            print(f"{step}: skipped, dask is not installed (pip install 'recsim-mnar[cluster]')")
+            return []
         from children import scratch
 
         with scratch() as place, file.open("a") as written:
-            one = trials().get(step)
+            one = trials(place).get(step)
             while len(done) < n:
                 numbers = range(len(done), min(len(done) + (BATCH if step == "fuzz" else 1), n))
                 new = [one(numbers[0])] if one else fuzz.fuzzed(place, numbers)
@@ -54,7 +60,7 @@ def run_step(step: str, out: Path, quick: bool) -> list[dict[str, Any]]:
 def summary(found: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
     """Counts of each step."""
     totals: dict[str, Any] = {}
-    for kind in KILLED:
+    for kind in (*KILLED, "worker"):
         if found.get(kind):
             totals[f"kills of {kind}"] = {"trials": len(found[kind]), **_sums(found[kind], "killed", "same"),
                                         **_moments(found[kind])}  # fmt: skip
@@ -72,6 +78,7 @@ def shortcomings(found: dict[str, list[dict[str, Any]]]) -> list[str]:
     """Trials that did not end as they must."""
     must = {
         **dict.fromkeys(KILLED, ("same",)),
+        "worker": ("killed", "same"),
         "double": ("good",),
         "fuzz": ("clean",),
     }

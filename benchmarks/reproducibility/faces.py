@@ -164,16 +164,17 @@ def dask(n: int) -> Callable[[Path], Any]:
     @contextlib.contextmanager
     def start(folder: Path) -> Iterator[Executor]:
         try:
-            from distributed import Client
+            import distributed  # noqa: F401
         except ImportError:
-            raise NotHereError("dask is not installed (pip install distributed)") from None
+            raise NotHereError("dask is not installed (pip install 'recsim-mnar[cluster]')") from None
+        from recsim_mnar.cluster import cluster
 
         (folder / "dask").mkdir()
         with (
             dask_processes(folder / "dask", n) as address,
-            Client(address, set_as_default=False) as client,
+            cluster(address, warn=print) as executor,
         ):
-            yield client.get_executor(pure=False)
+            yield executor
 
     return start
 

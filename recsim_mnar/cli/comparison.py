@@ -66,7 +66,7 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         users = recorded["which"]
         n_users = recorded["users"]
         n_seeds = len(recorded.get("scores", [0]))
-    with crew.executor(RunRecord("evaluate")) as pool, progress():
+    with crew.executor(RunRecord("evaluate"), named=[options["agent"]]) as pool, progress():
         run = functools.partial(evaluated, on=frozen, n_users=n_users, executor=pool)
         result = run(n_seeds * [options["agent"]], users=users)
         rival_results = [run(rival, users=result) for rival in rivals]
@@ -417,9 +417,11 @@ def _compare_in_world(
     setup: Setup, arguments: Arguments, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
     """Run the comparison of a world; the function is a :class:`Job` once its first two arguments are bound."""
+    from recsim_mnar.protocols.records import plain
+
     resolved = setup.resolved()
     run_config = resolved.run_config(arguments.seed)
-    with executor() as pool:
+    with executor(named=[plain(run_config), arguments.world or ""]) as pool:
         return resolved.run(arguments.seed, executor=pool, report=report), run_config
 
 
@@ -443,6 +445,8 @@ def _run_study(
     from recsim_mnar.studies import run_study
 
     record = RunRecord(command)
+    # A worker compares a whole catalogue, and makes the agents from their names.
+    named = [design.manifest()["cells"]]
     remarks: list[str] = []
 
     def warn(remark: str) -> None:
@@ -451,7 +455,7 @@ def _run_study(
         remarks.append(remark)
 
     with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
-        with crew.executor(record, in_processes=True) as pool:
+        with crew.executor(record, named=named, in_processes=True) as pool:
             result = run_study(
                 design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report, warn=warn
             )
@@ -499,7 +503,7 @@ def _compare_on_interactions(
     check_comparable(len(learners), data.n_items)
     options = settings.to_dict()
     raw = RawResults() if arguments.save_raw else None
-    with executor() as pool:
+    with executor(named=[agents, list(protocols or ())]) as pool:
         comparison = compare_interactions(
             data,
             learners,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import NEW_PATH, WHOLE, checked_file, n_workers, option, writing
+from recsim_mnar.cli.options import NEW_PATH, WHOLE, all_of, checked_file, n_workers, option, writing
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
@@ -439,15 +439,22 @@ RUN = "run.json"
 
 
 def worker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add ``--workers``, which the command gets as ``crew``, a :class:`Crew`."""
+    """Add ``--workers`` and ``--scheduler``, which the command gets as ``crew``, a :class:`Crew`."""
 
     @functools.wraps(command)
-    def call_with_crew(workers: int | None, **options: Any) -> None:
-        command(crew=Crew(workers), **options)
+    def call_with_crew(workers: int | None, scheduler: str | None, **options: Any) -> None:
+        command(crew=Crew(workers, scheduler), **options)
 
-    return option(
-        "--workers", "On this machine, threads or processes; as many as there are processors unless named.", WHOLE
-    )(call_with_crew)
+    return all_of(
+        option("--workers", "On this machine, threads or processes; as many as there are processors unless named.",
+               WHOLE),
+        option(
+            "--scheduler",
+            "A Dask scheduler, whose workers do the work (docs/cluster.md).",
+            metavar="tcp://HOST:PORT",
+            hidden=True,
+        ),
+    )(call_with_crew)  # fmt: skip
 
 
 class RunRecord:
@@ -498,26 +505,47 @@ class Crew:
     """Workers of a command.
 
     Attributes:
-        workers: number of workers, as typed.
+        workers: number of workers on this machine, as typed.
+        scheduler: address of a Dask scheduler, as typed.
 
     Raises:
-        UserError: the number is out of range.
+        UserError: both are given, the number is out of range, or the address is invalid.
     """
 
     workers: int | None
+    scheduler: str | None
 
     def __post_init__(self) -> None:
-        """Check the number before any work."""
+        """Check the options before any work."""
         n_workers(self.workers)
+        if self.scheduler is None:
+            return
+        if self.workers is not None:
+            raise UserError("--workers is of this machine, and --scheduler has workers of its own: give one of the two")
+        from recsim_mnar.cluster import check_address
+
+        check_address(self.scheduler)
 
     @contextlib.contextmanager
-    def executor(self, record: RunRecord, *, in_processes: bool = False) -> Iterator[Executor | None]:
+    def executor(
+        self, record: RunRecord, *, named: Sequence[object] = (), in_processes: bool = False
+    ) -> Iterator[Executor | None]:
         """Yield the executor of the work; None if this process works alone.
 
         Args:
             record: record to note the workers in.
+            named: names and settings, JSON types, whose modules travel to workers of a cluster.
             in_processes: True if the work is Python's throughout, so that threads do not help.
         """
+        if self.scheduler is not None:
+            from recsim_mnar.cluster import cluster
+            from recsim_mnar.simulation.own_code import modules_named
+
+            modules = modules_named(named)
+            with cluster(self.scheduler, modules=modules, warn=lambda line: warn(f"warning: {line}")) as remote:
+                record.workers = {"kind": f"cluster {self.scheduler}", "number": remote.n_workers()}
+                yield remote
+            return
         from recsim_mnar.simulation.pools import pool, processes
 
         n = n_workers(self.workers)

@@ -81,7 +81,7 @@ def replay(
     _warn_of_logs(log, train, logs)
     check_training(logs, train, learners)
     fitting = Fitting(learners, items_of(logs, options["items"]), options["seed"], digest)
-    with crew.executor(record) as pool, progress() as report:
+    with crew.executor(record, named=names) as pool, progress() as report:
         logging = logging_policy(logs.provenance, executor=pool)
         fitted, story = fitting.policies(logs, report)
         with writing(destination.path, "--out"):
@@ -209,7 +209,8 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     record = RunRecord("simulate")
     with RunFolder.fill(out, resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
-        with crew.executor(record) as pool, progress(options["n_users"], "users") as report:
+        named = [options["world"], options["policy"]]
+        with crew.executor(record, named=named) as pool, progress(options["n_users"], "users") as report:
             # The first call has the number of users in parts that exist already, further calls those just simulated.
             first = iter([report.goes_on])
             of_request = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")

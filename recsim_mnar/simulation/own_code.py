@@ -79,14 +79,19 @@ def has_own_code(*things: Any) -> bool:
     return any(kind.__module__.partition(".")[0] not in (*ours, "numpy") for kind in kinds)
 
 
-def origin_named(settings: Any) -> dict[str, str]:
-    """Return digests of the users' own modules (``package.module:Name``) and files named in settings of JSON types."""
-    texts = sorted(set(_texts(settings)))
-    modules = sorted({match.group(1) for text in texts for match in _MODULE.finditer(text)})
-    for name in modules:
+def modules_named(settings: Any) -> list[str]:
+    """Import the modules that settings of JSON types name (``package.module:Name``), and return their names, sorted."""
+    modules = {match.group(1) for text in _texts(settings) for match in _MODULE.finditer(text)}
+    for name in sorted(modules):
         with contextlib.suppress(Exception), own_folder():  # a failing import is reported when the module is used
             importlib.import_module(name)
-    return _digests(modules) | {f"file {text}": file_digest(text) for text in texts if _is_file(text)}
+    return sorted(modules)
+
+
+def origin_named(settings: Any) -> dict[str, str]:
+    """Return digests of the users' own modules (``package.module:Name``) and files named in settings of JSON types."""
+    files = {f"file {text}": file_digest(text) for text in sorted(set(_texts(settings))) if _is_file(text)}
+    return _digests(modules_named(settings)) | files
 
 
 def _texts(value: Any) -> Iterator[str]:
