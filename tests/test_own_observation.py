@@ -213,6 +213,7 @@ def test_what_cannot_be_observed_is_said():
         (lambda: decisions(log, 2, context=Recency()), "but n_items = 2"),
         (lambda: world_env(flat, observation="own"), "defines none: set its observation"),
         (lambda: world_env(make_world("sessions"), observation="shown+features"), "have none"),
+        (lambda: world_env(flat, observation="dict+features"), "unknown observation 'dict'"),
     ):
         with pytest.raises(UserError, match=words):
             call()

@@ -24,6 +24,7 @@ from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.simulation.run_folder import logging_policy
 from recsim_mnar.tables import files
 from recsim_mnar.worlds import make_world
+from recsim_mnar.worlds.sessions import SessionsParams
 from twins.cases import quick_first
 from twins.commands import run, status_of
 from twins.logs import log_of
@@ -343,11 +344,21 @@ def test_too_little_memory_for_the_libraries_is_a_line(place, megabytes):
     assert re.fullmatch(r"error: this process may have .* raise the limit \[memory\]\n", ended.stderr)
 
 
-def test_a_number_of_five_thousand_digits_is_a_wrong_file(tmp_path):
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda folder, digits: make_world(str(folder / "w.toml")),
+        lambda folder, digits: SessionsParams.from_toml(f"n_items = {digits}"),
+        lambda folder, digits: SessionsParams.from_json(f'{{"n_items": {digits}}}'),
+    ],
+    ids=["world file", "TOML", "JSON"],
+)
+def test_a_number_of_five_thousand_digits_is_a_wrong_file(tmp_path, read):
     """Python refuses to read it with an error that is not of the format."""
-    (tmp_path / "w.toml").write_text(f'world = "sessions"\n[params]\nn_items = {"9" * 5000}\n')
+    digits = "9" * 5000
+    (tmp_path / "w.toml").write_text(f'world = "sessions"\n[params]\nn_items = {digits}\n')
     with pytest.raises(UserError):
-        make_world(str(tmp_path / "w.toml"))
+        read(tmp_path, digits)
 
 
 def test_want_of_memory_is_no_damaged_file():

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import number_in
-from recsim_mnar.log.contexts import ContextRule, Observation, joined, joined_space, observation_of
+from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule, Observation, joined, joined_space, observation_of
 from recsim_mnar.worlds.base import DecisionWorld, LaneWorld
 
 Floats32 = NDArray[np.float32]
@@ -169,6 +169,36 @@ class Features(_ArrayObserver):
         self.array[lanes] = features
 
 
+class DecayedRatings(_ArrayObserver):
+    """Sum of the ratings of each item, which each later event of the user multiplies by ``decay``.
+
+    Args:
+        world: world of the users.
+        n_lanes: number of lanes.
+        decay: factor in (0, 1).
+    """
+
+    def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
+        self._decay = np.float32(decay)
+        # A geometric series bounds the sums by RATING_LIMIT / (1 - decay), and 0.2 % is added for rounding. View counts
+        # add another margin, so that the spaces of the two never compare equal.
+        high = min(RATING_LIMIT * 1.002 / (1.0 - decay), COUNT_LIMIT)
+        self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
+        self.write_into(np.zeros((n_lanes, world.n_items), np.float32))
+
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
+        """Implement :meth:`Observer.begin`."""
+        self.array[lanes] = 0
+
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
+        if values is None:
+            values = np.ones(len(items), np.float32)
+        for lane, item, value in zip(lanes.tolist(), items.tolist(), values.tolist(), strict=True):
+            self.array[lane] *= self._decay
+            self.array[lane, item] += np.float32(value)
+
+
 class RuleObserver(_ArrayObserver):
     """Observer that applies an observation rule to views and, if the rule counts them, to shown items.
 
@@ -273,7 +303,52 @@ class WithFeatures(Observer):
         return self.observation(0)
 
 
-KINDS = ("counts", "decayed", "last", "shown", "features", "own")
+class ByName(Observer):
+    """Observer of a dictionary: ``counts`` and, if the world has them, features of the ``user`` and ``item_features``.
+
+    The key is not ``items``: libraries keep one network per key in PyTorch's ModuleDict, which refuses the names of a
+    dictionary's methods.
+    """
+
+    def __init__(self, world: LaneWorld, n_lanes: int) -> None:
+        self._parts: dict[str, _ArrayObserver] = {"counts": Counts(world, n_lanes)}
+        if world.n_user_features:
+            self._parts["user"] = Features(world, n_lanes)
+        spaces: dict[str, gym.Space[Any]] = {name: part.space for name, part in self._parts.items()}
+        self._items: Floats32 | None = None
+        features = getattr(world, "item_features", None)
+        if features is not None:
+            self._items = np.ascontiguousarray(features, np.float32)
+            spaces["item_features"] = gym.spaces.Box(-_LARGEST, _LARGEST, self._items.shape, np.float32)
+        self._n_lanes = n_lanes
+        self.space = gym.spaces.Dict(spaces)
+
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
+        """Implement :meth:`Observer.begin`."""
+        for part in self._parts.values():
+            part.begin(lanes, features)
+
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
+        for part in self._parts.values():
+            part.add_events(lanes, items, values)
+
+    def observations(self) -> dict[str, Array]:
+        """Implement :meth:`Observer.observations`."""
+        observations = {name: part.observations() for name, part in self._parts.items()}
+        if self._items is not None:
+            observations["item_features"] = np.repeat(self._items[None], self._n_lanes, axis=0)
+        return dict(sorted(observations.items()))
+
+    def observation(self, lane: int) -> dict[str, Array]:
+        """Implement :meth:`Observer.observation`."""
+        observations = {name: part.observation(lane) for name, part in self._parts.items()}
+        if self._items is not None:
+            observations["item_features"] = self._items.copy()
+        return dict(sorted(observations.items()))
+
+
+KINDS = ("counts", "decayed", "last", "shown", "features", "own", "dict")
 
 
 def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observer:
@@ -299,6 +374,8 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
         raise UserError(f"observation={kind!r}: {nearest(kind_name, KINDS)}")
     if (plus or kind_name == "features") and not world.n_user_features:
         raise UserError(f"observation={kind!r}: features: users of the {world.name} world have none")
+    if kind_name == "dict" and not (plus or equals):
+        return ByName(world, n_lanes)
     if kind_name == "own" and not equals and suffix in ("", "features"):
         if world.observation is None:
             raise UserError(f"observation={kind!r}: the {world.name} world defines none: set its observation")
@@ -320,7 +397,7 @@ def _event_observer(world: LaneWorld, n_lanes: int, rule: Observation) -> _Array
         if rule.kind == "counts":
             return Counts(world, n_lanes)
         if rule.kind == "decayed" and world.rates:
-            raise UserError(f"observation={rule.kind!r}: the {world.name} world has ratings; take counts or last")
+            return DecayedRatings(world, n_lanes, rule.decay)
         if rule.kind == "last":
             return Last(world, n_lanes, rule)
     return RuleObserver(world, n_lanes, rule)

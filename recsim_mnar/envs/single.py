@@ -43,7 +43,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             event multiplies by a factor (``decayed=0.95``). ``last``: the latest items (``last=20``) as item + 1, the
             latest first, 0 for none. ``shown``: decayed counts of viewed and of shown items, and of the rewards of the
             latter (``shown=0.95``). Each of these takes ``+features``, which appends the user's features.
-            ``features``: the user's features alone. ``own``: the world's own definition. None: ``own`` if the world
+            ``features``: the user's features alone. ``own``: the world's own definition. ``dict``: a dictionary with
+            ``counts`` and, if the world has features, ``user`` and ``item_features``. None: ``own`` if the world
             defines it, else ``features`` if the world has them, else ``counts``.
         info: content of ``info`` about events. ``counts`` (default): numbers, ``n_views``. ``views``: the events
             themselves, from which a log can be made: tuples ``views`` and ``view_times``, in the ratings world also

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import operator
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -36,6 +37,22 @@ class WorldSpec(EnvSpec):
         if name == "max_episode_steps":
             value = _smallest_limit(value, self.bound)
         super().__setattr__(name, value)
+
+    def to_json(self) -> str:
+        """Implement :meth:`gymnasium.envs.registration.EnvSpec.to_json`.
+
+        Raises:
+            UserError: a keyword's value is an object, such as a world.
+        """
+        for name, value in self.kwargs.items():
+            try:
+                json.dumps(value)
+            except (TypeError, ValueError):
+                raise UserError(
+                    f"spec.to_json: {name}= is a {type(value).__name__}, which JSON cannot hold. "
+                    "Make the environment from names and numbers, as gymnasium.make(id, preset='quick', n_items=50)"
+                ) from None
+        return super().to_json()
 
 
 def _smallest_limit(*limits: int | None) -> int | None:

@@ -2,16 +2,18 @@
 
 Numba's own cache notices a change in the file of a compiled function, but not in the files of the compiled functions
 that it calls. Here the name of the cache folder is a digest of all kernel sources (the modules named ``_*_kernel.py``),
-so machine code is reused only with the sources that produced it. There is no cache if no folder is writable, or if
-other users may write to it.
+so machine code is reused only with the sources that produced it. Each cache file also contains its own digest, by which
+damage is noticed. There is no cache if no folder is writable, or if other users may write to it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
 import os
+import pickle
 import stat
 import sys
 import tempfile
@@ -22,7 +24,75 @@ from typing import Any
 
 import numba
 from numba.core import event
+from numba.core.caching import IndexDataCacheFile
 from numba.extending import overload, register_jitable
+
+_DIGEST = hashlib.sha256().digest_size
+
+
+class _CheckedFile(IndexDataCacheFile):
+    """Numba's cache files of one function, each preceded by its digest; a full disk is no error.
+
+    The methods override Numba's: a damaged file counts as missing, and is then compiled and written again.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):
+            super().save(key, data)
+
+    def _load_index(self) -> dict[Any, Any]:
+        """Return the names of data files by signature; {} if the index is damaged, or of other source or version."""
+        try:
+            version, stamp, overloads = pickle.loads(_checked(self._index_path))
+        except (OSError, ValueError):
+            return {}
+        if (version, stamp) == (self._version, self._source_stamp):
+            return overloads
+        return {}
+
+    def _save_index(self, overloads: dict[Any, Any]) -> None:
+        self._write(self._index_path, self._dump((self._version, self._source_stamp, overloads)))
+
+    def _load_data(self, name: str) -> Any:
+        """Return the compiled code in a data file; raise OSError if it is damaged."""
+        try:
+            return pickle.loads(_checked(self._data_path(name)))
+        except ValueError as error:
+            raise OSError(str(error)) from None  # numba treats the file as missing
+
+    def _save_data(self, name: str, data: Any) -> None:
+        self._write(self._data_path(name), self._dump(data))
+
+    def _write(self, path: str, data: bytes) -> None:
+        with self._open_for_write(path) as file:
+            file.write(hashlib.sha256(data).digest() + data)
+
+
+def _checked(path: str) -> bytes:
+    """Return the contents of a cache file that follow its digest.
+
+    Raises:
+        ValueError: the contents do not have this digest.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        digest = file.read(_DIGEST)
+        data = file.read()
+    if hashlib.sha256(data).digest() != digest:
+        raise ValueError(f"{path} is damaged")
+    return data
+
+
+def guard(compiled: Any) -> Any:
+    """Make a function compiled by Numba check the digests of its cache files; return the same function.
+
+    Numba has no hook for this, so the class of its cache object is replaced. A function without a cache, or whose
+    cache Numba implements otherwise, is left as it is.
+    """
+    file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+    if type(file) is IndexDataCacheFile:
+        file.__class__ = _CheckedFile
+    return compiled
 
 
 def is_private(folder: Path) -> bool:
@@ -229,6 +299,6 @@ def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
     before = config.CACHE_DIR
     config.CACHE_DIR = folder
     try:
-        return _njit(cache=True, **options)(function)
+        return guard(_njit(cache=True, **options)(function))
     finally:
         config.CACHE_DIR = before

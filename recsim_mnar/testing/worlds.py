@@ -393,11 +393,13 @@ def describes_itself(make: Make) -> Reasons:
 
 @rule(RULES, "use fields of type bool, int, float or str")
 def params_round_trip(make: Make) -> Reasons:
-    """Check that parameters survive JSON and ``name=value`` texts."""
+    """Check that parameters survive TOML, JSON and ``name=value`` texts."""
     params = make().params
+    kind = type(params)
     texts = [f"{name}={value}" for name, value in params.to_dict().items()]
     for form, again in (
-        ("JSON", lambda: type(params).from_dict(json.loads(json.dumps(params.to_dict())))),
+        ("TOML", lambda: kind.from_toml(params.to_toml())),
+        ("JSON", lambda: kind.from_json(params.to_json())),
         ("name=value", lambda: params.with_settings(texts)),
     ):
         if again() != params:

@@ -1,15 +1,17 @@
-"""Parameters of a world: a checked, frozen dataclass."""
+"""Parameters of a world: a checked, frozen dataclass that reads and writes TOML and JSON."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import re
+import tomllib
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
-from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.errors import UserError, nearest, why_unreadable
 from recsim_mnar.kernels import checks
 
 
@@ -99,6 +101,35 @@ class Params:
             if name not in fields:
                 raise UserError(f"unknown parameter {name!r}; {nearest(name, fields)}")
         return cls(**values)
+
+    def to_json(self) -> str:
+        """Return the parameters as the text of a JSON object."""
+        return json.dumps(self.to_dict(), indent=2)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Return the parameters in the text of a JSON object; missing ones keep their defaults."""
+        return cls._from_text(text, json.loads, "JSON")
+
+    def to_toml(self) -> str:
+        """Return the parameters as the text of a TOML document."""
+        import tomli_w
+
+        return tomli_w.dumps(self.to_dict())
+
+    @classmethod
+    def from_toml(cls, text: str) -> Self:
+        """Return the parameters in the text of a TOML document; missing ones keep their defaults."""
+        return cls._from_text(text, tomllib.loads, "TOML")
+
+    @classmethod
+    def _from_text(cls, text: str, load: Callable[[str], Any], form: str) -> Self:
+        """Return the parameters in a text that ``load`` parses; ``form`` names its format in the error message."""
+        try:
+            values = load(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"the parameters are not valid {form}: {why_unreadable(error)}") from None
+        return cls.from_dict(values)
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
         """Return a copy with the parameters in ``keywords`` changed.

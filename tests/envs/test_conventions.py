@@ -14,7 +14,7 @@ from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.cases import quick_first
 
-KINDS = ["counts", "decayed", "decayed=0.5", "last", "last=3"]
+KINDS = ["counts", "decayed", "decayed=0.5", "last", "last=3", "dict"]
 SHOWN = [(name, kind) for name in ("sessions", "features") for kind in ("shown", "shown=0.5")]  # no ratings, no slates
 WORLDS = {
     "sessions": lambda: SessionsWorld(SessionsParams(n_items=8, p_leave_bandit=0.1, p_leave_organic=0.1)),
@@ -42,12 +42,7 @@ ASKED = [*({"observation": kind} for kind in KINDS), {"info": "views"}, {"info":
         | {"-".join(ask): (WORLDS[ask[0]], {"observation": ask[1]}, 3, 40) for ask in SHOWN}
         | {name: (make, {}, 4, 80) for name, make in OTHERS.items()}
         | {"long": (lambda: SessionsWorld(SessionsParams(n_items=12, p_leave_bandit=0.1)), {}, 5, 150)}
-        | {
-            f"{name}-{asked}": (make, asked, 3, 40)
-            for name, make in WORLDS.items()
-            for asked in ASKED
-            if (name, str(asked.get("observation"))[:7]) != ("ratings", "decayed")
-        },
+        | {f"{name}-{asked}": (make, asked, 3, 40) for name, make in WORLDS.items() for asked in ASKED},
         len(WORLDS) + len(ASKED) + len(SHOWN) + len(OTHERS),
     ),
 )

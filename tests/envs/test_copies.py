@@ -21,6 +21,7 @@ CASES = {
     "sessions-once": ("Sessions-v0", {"n_items": 60, "no_repeats": True}),
     "sessions-last": ("Sessions-v0", {"observation": "last=3"}),
     "sessions-shown": ("Sessions-v0", {"observation": "shown=0.8"}),
+    "sessions-dict": ("Sessions-v0", {"observation": "dict"}),
     "sessions-views": ("Sessions-v0", {"info": "views"}),
     "sessions-none": ("Sessions-v0", {"info": "none"}),
     "ratings": ("Ratings-v0", {}),

@@ -125,6 +125,14 @@ def test_the_spec_states_the_bound_of_a_life(name, keywords, steps):
         assert ends == [False] * (steps - 1) + [True]
 
 
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_a_spec_that_holds_a_world_says_that_it_is_no_json(lanes):
+    given = {"id": "recsim_mnar/World-v0", "world": small_world()}
+    env = gym.make(**given) if lanes is None else gym.make_vec(**given, num_envs=lanes)
+    with refused("world= is a SessionsWorld, which JSON cannot hold"):
+        env.spec.to_json()
+
+
 @pytest.mark.parametrize("action", [3, np.int64(3), np.int8(3), np.uint64(3), np.array(3), np.array([3]), [3]])
 def test_an_integer_of_any_type_acts(action):
     env, other = WorldEnv(small_world()), WorldEnv(small_world())

@@ -33,6 +33,7 @@ ASKED = [
     {"info": "views"},
     {"observation": "shown=0.9"},
     {"observation": "last=3", "info": "views"},
+    {"observation": "dict", "info": "none"},
 ]
 
 
@@ -132,7 +133,7 @@ def test_both_lists_of_what_a_step_takes_are_one():
 # ------------------------------------------------------------------------------------------------ buffers used again
 
 
-@pytest.mark.parametrize("kind", ["counts", "decayed", "last", "shown"])
+@pytest.mark.parametrize("kind", ["counts", "decayed", "last", "shown", "dict"])
 @pytest.mark.parametrize("mode", AutoresetMode)
 def test_without_copies_observations_hold_the_same_until_the_next_step(kind, mode):
     world = SessionsWorld(SessionsParams(**SHORT))
@@ -172,7 +173,7 @@ RATINGS = {
 }
 
 
-@pytest.mark.parametrize("asked", [*ASKED[:3], {"observation": "last=3"}], ids=str)
+@pytest.mark.parametrize("asked", [*ASKED[:3], {"observation": "last=3"}, {"observation": "decayed"}], ids=str)
 @pytest.mark.parametrize("name", quick_first(list(RATINGS)))
 def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monkeypatch):
     def lives(env):

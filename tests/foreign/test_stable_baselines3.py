@@ -150,6 +150,8 @@ MAKES = {  # of each observation, with ten items: what makes the environment, an
     "shown": ({"observation": "shown=0.8"}, {"observation": "shown=0.8"}),
     "features": ({"world": "features", "n_items": P}, {"user_features": lambda users: USERS.features_of(3, users)}),
     "ratings": ({"world": "ratings", "n_items": P}, None),
+    "decayed ratings": ({"world": "ratings", "n_items": P, "observation": "decayed=0.8"}, None),
+    "dict": ({"world": "features", "n_items": P, "observation": "dict"}, None),
 }
 USERS = make_world("features", None, [f"n_items={P}"])
 
@@ -158,12 +160,13 @@ USERS = make_world("features", None, [f"n_items={P}"])
 def test_model_is_shown_what_it_was_trained_on_or_refused(world, name):
     (makes, gives), settings = MAKES[name], {"n_steps": 8, "device": "cpu", "seed": 0}
     env = gym.make("recsim_mnar/World-v0", **(makes if "world" in makes else {"world": "sessions", **ENV, **makes}))
-    model = sb3.A2C("MlpPolicy", env, **settings).learn(8)
+    kind = "MultiInputPolicy" if name == "dict" else "MlpPolicy"
+    model = sb3.A2C(kind, env, **settings).learn(8)
     for others in ({}, *({"observation": other} for other in ("counts", "decayed=0.9", "shown=0.9", "last=9"))):
         if name != "last" or others:
             with refused(r"the model observes .*, the policy would show it") as caught:
                 policy_of(model, **others)
-            assert "\n" not in str(caught.value)
+            assert "\n" not in str(caught.value) or name == "dict"
     if gives is None:
         return
     policy, lived = policy_of(model, **gives), USERS if name == "features" else world
@@ -209,6 +212,8 @@ def test_its_own_doors_and_checker():
     name = "recsim_mnar/Sessions-v0"
     assert make_vec_env(name, n_envs=2).reset().shape == (2, 10)
     assert sb3.PPO("MlpPolicy", name, n_steps=32, batch_size=32, device="cpu").learn(32).num_timesteps == 32
+    named = gym.make("recsim_mnar/World-v0", world="features", observation="dict")
+    assert sb3.PPO("MultiInputPolicy", named, n_steps=32, batch_size=32, device="cpu").learn(32).num_timesteps == 32
     # Of Campaigns it advises weights in [-1, 1]; there they are shares of a list, in [0, 1].
     for name in ("Sessions", "Ratings", "Purchases"):
         with warnings.catch_warnings():

@@ -244,6 +244,8 @@ def test_parameters_of_every_preset_round_trip(world, preset):
     kind = WORLDS[world].world_class()
     params = kind.presets[preset][0]
     for again in (
+        type(params).from_toml(params.to_toml()),
+        type(params).from_json(params.to_json()),
         type(params).from_dict(params.to_dict()),
         make_world(world, None, [f"{name}={value}" for name, value in params.to_dict().items()]).params,
     ):
@@ -253,7 +255,7 @@ def test_parameters_of_every_preset_round_trip(world, preset):
 def test_parameters_without_effect_are_loaded_all_the_same():
     """A preset, a log's provenance and a file state them all; their own values may be handed back."""
     params = SessionsParams(slate_size=3, user_model="cascade", examination=2.0)
-    assert SessionsParams.from_dict(params.to_dict()) == params
+    assert SessionsParams.from_dict(params.to_dict()) == SessionsParams.from_toml(params.to_toml()) == params
     assert SessionsParams.from_dict(params.to_provenance()) == params
     for kept in (SessionsParams(), SessionsParams(slate_size=3, user_model="cascade", continues=0.5)):
         assert SessionsParams().with_keywords(kept.to_dict()) == kept
