@@ -177,10 +177,8 @@ def _estimate(found: Examination) -> Fit:
         "logged action in place of propensity, or give --target-file FILE --on KEY"
     )
     if perhaps:
-        says = (
-            f"what a new policy would have earned, if {' and '.join(perhaps)} holds its probability of what was shown"
-        )
-        says += " or its item" * any(name in found.items for name in perhaps)
+        holds = "item" if any(name in found.items for name in perhaps) else "probability of what was shown"
+        says = f"what a new policy would have earned, if its {holds} is in {' or '.join(perhaps)}"
     elif found.targets:
         says = "what these policies would have earned"
     if found.targets or perhaps:

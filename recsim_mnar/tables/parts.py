@@ -186,20 +186,17 @@ def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
 
 def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
     """Raise UserError for parts of several runs in one folder: equal user numbers would mean different users."""
-    first_run: str | None = None
-    first_file: Path | None = None
+    runs: dict[str, Path] = {}  # by run, its first part; files that this package did not write are of none
     for file in files:
         run = _mark_of(file).get("made")
-        if run is None:  # not a part that this package wrote
-            continue
-        if first_file is None:
-            first_run = run
-            first_file = file
-        if run != first_run:
-            raise UserError(
-                f"{folder} holds parts of two runs, {first_file.name} and {file.name}, whose users are numbered alike: "
-                "name one run's folder, or move the other's parts away"
-            )
+        if run is not None:
+            runs.setdefault(run, file)
+    if len(runs) > 1:
+        first, second, *_ = runs.values()
+        raise UserError(
+            f"{folder} holds parts of two runs, {first.name} and {second.name}, whose users are numbered alike: "
+            "name one run's folder, or move the other's parts away"
+        )
 
 
 def _refuse_equal(files: list[Path]) -> None:
