@@ -19,21 +19,11 @@ from numpy.testing import assert_array_equal
 from recsim_mnar.cli import _can_resume
 from recsim_mnar.log import Log
 from twins.cases import quick_first
-from twins.commands import done, run, status_of
+from twins.commands import done, fails, run, status_of
 
 SMALL = ["--set", "n_items=20", "--set", "n_flips=5"]
 _SIZES = ("train_users=60", "test_users=60", "arm_users=60", "truth_users=100", "folds=2")
 SIZES = [word for size in _SIZES for word in ("--option", size)]
-
-
-def fails(capsys, *arguments):
-    """Return the one line on standard error of a command that must fail with status 2."""
-    status, _, err = run(capsys, *arguments)
-    assert status == 2
-    assert "Traceback" not in err
-    lines = err.splitlines()
-    assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
-    return lines[-1]
 
 
 @pytest.fixture(scope="module")

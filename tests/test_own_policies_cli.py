@@ -4,9 +4,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cli import SIZES, SMALL, fails, run
+from test_cli import SIZES, SMALL
 
 from recsim_mnar.log import Log
+from twins.commands import fails, run
 
 RAISING = """
 import numpy as np

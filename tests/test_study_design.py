@@ -18,7 +18,6 @@ from recsim_mnar.protocols.base import Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.report.study_page import agents_table
-from recsim_mnar.rng import derive_seed
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import at_levels, design_of
 from recsim_mnar.studies.paired import bounded_interval, holm, paired_difference, paired_table
@@ -62,20 +61,11 @@ def test_factors_are_crossed_and_are_columns_of_one_table(study):
     assert_allclose(judged["cost"].astype(float), expected, atol=1e-12)
 
 
-class SeedsOfLabels(Design):
-    """A planted breach: cells of one catalogue have seeds of their own."""
-
-    def tasks(self):
-        return [replace(task, seed=derive_seed(self.seed, task.label)) for task in super().tasks()]
-
-
 def test_a_factor_changes_nothing_that_it_cannot_touch(study):
     """Truth and A/B test do not depend on the logging policy, nor leave-one-out on the clip."""
     assert unchanged_by("logging", study, ["truth", "ab_test"])
     assert unchanged_by("clip", study, ["truth", "ab_test", "loocv"])
     assert not unchanged_by("clip", study, ["off_policy"])
-    breach = run_study(SeedsOfLabels([WORLD], AGENTS, ["ab_test"], factors={"clip": [2.0, 15.0]}, catalogues=1))
-    assert not unchanged_by("clip", breach, ["truth", "ab_test"])
 
 
 @pytest.mark.parametrize(
@@ -166,7 +156,7 @@ FLAGS = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flip
 LEVELS = ["--logging", "svd,random", "--clip", "2.0,15.0"]
 
 
-@pytest.mark.parametrize("flags", [LEVELS, ["--first-seed", 0], ["--resume"]], ids=["levels", "seed", "resume"])
+@pytest.mark.parametrize("flags", [LEVELS, ["--first-seed", 0]], ids=["levels", "seed"])
 def test_flags_of_a_study_need_a_number_of_catalogues(capsys, tmp_path, flags):
     status, _, err = run(capsys, *FLAGS, *flags, "--out", tmp_path / "out")
     assert status == 2
@@ -175,18 +165,21 @@ def test_flags_of_a_study_need_a_number_of_catalogues(capsys, tmp_path, flags):
 
 def test_flags_with_several_levels_are_the_settings_file(capsys, tmp_path):
     out = tmp_path / "flags"
-    status, text, _ = run(capsys, *FLAGS, *LEVELS, "--catalogues", 2, "--workers", 1, "--save-raw", "--out", out)
+    study = ("--catalogues", 2, "--first-seed", 40, "--workers", 1, "--save-raw")
+    status, text, _ = run(capsys, *FLAGS, *LEVELS, *study, "--out", out)
     assert status == 0
     assert max(map(len, text.splitlines()[:-1])) <= 80
     settings = tmp_path / "design.toml"
     params = "\n".join(f"{name} = {n}" for name, n in SIZES.items())
     settings.write_text(
-        f"catalogues = 2\nseed = 3\nagents = {json.dumps(AGENTS)}\nprotocols = ['off_policy']\n[options]\n{params}\n"
+        f"catalogues = 2\nseed = 3\nfirst_seed = 40\nagents = {json.dumps(AGENTS)}\nprotocols = ['off_policy']\n"
+        f"[options]\n{params}\n"
         "[factors]\nlogging = ['svd', 'random']\nclip = [2.0, 15.0]\n"
         "[[worlds]]\nworld = 'sessions'\npreset = 'quick'\nparams = { n_items = 20, n_flips = 5 }\n"
     )
-    labels = {path.stem for path in (out / "tasks").iterdir()}
-    assert {task.label for task in design_of(settings).tasks()} == labels
+    seeds = {path.stem: toys.read_json(path)["seed"] for path in (out / "tasks").iterdir()}
+    assert {task.label: task.seed for task in design_of(settings).tasks()} == seeds
+    assert set(seeds.values()) == {40, 41}
     table = pq.read_table(out / "study.parquet").to_pandas()
     assert {"logging", "clip", "truth", "abstained", "cost"} <= set(table.columns)
     assert run(capsys, "verify", out)[0] == 0
@@ -377,9 +370,6 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
     assert text.count("\\\\") == 1 + len(study.summary())
     assert "\\toprule" in text
     table = study.table(["clipped_ips"])
-    assert list(table.columns[len(study.factors):]) == [
-        "protocol", "best pick", "tie", "mean loss", "Kendall's tau", "enough data", "mean loss there",
-    ]  # fmt: skip
     assert all(head in str(study) for head in table.columns)
     assert len(table) == len({row["study"] for row in study.summary()})
     study.plot(tmp_path / "cost.svg", by="logging")
