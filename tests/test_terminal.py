@@ -138,15 +138,6 @@ def test_hostile_names_are_text(capsys, monkeypatch, place, width):
     assert ("n" * 300 in text) == (width is None)
 
 
-def test_hostile_names_are_text_of_a_page(place, tmp_path):
-    target = ("--target", ",".join(HOSTILE), "--estimators", "ips")
-    assert status_of("estimate", place / "hostile.parquet", *target, "--out", tmp_path / "out") == 0
-    page = (tmp_path / "out" / "report.html").read_text()
-    assert not re.search("<script>alert|\x1b|\u202e", page)
-    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
-    assert "n" * 300 in page
-
-
 COMMANDS_NOW = [(name, command) for name, command in all_commands() if name != "advise"]
 """Without what is withdrawn: it only says what to type."""
 

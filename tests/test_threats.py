@@ -431,15 +431,6 @@ def test_a_learner_that_writes_changes_no_other():
     assert _item_knn(writing=Writing(copies=True)) == _item_knn()
 
 
-def test_a_command_says_what_a_writing_learner_must_do(tmp_path, monkeypatch, capsys):
-    fit = "    def fit(self, log, *, n_items, seed=0):\n        log['item'][:] = 0\n"
-    (tmp_path / "writing_agent.py").write_text(f"class Writing:\n    name = 'writing'\n{fit}")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plugins._OwnFolder, "path", None)
-    _, _, err = run(capsys, "compare", *WORLD, "--agents", "writing_agent:Writing,random", "--out", "out")
-    assert "copy what is to be changed (log['item'].copy()) (writing_agent.py, line 4" in err.splitlines()[-1]
-
-
 # --------------------------------------------------------------------------------- a log, a world file, a stored agent
 
 

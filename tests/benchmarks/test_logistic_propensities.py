@@ -15,22 +15,6 @@ def features(seed=2, n_users=80, n_items=60):
     return g.normal(size=(n_users, 2)), g.normal(size=(n_items, 3)), g
 
 
-def test_logistic_regression_finds_the_model():
-    x, z, g = features()
-    logits = -2 + 0.8 * x[:, :1] * z[:, 0] + 0.5 * g.normal(size=(80, 1)) + 0.5 * g.normal(size=60)
-    p = 1 / (1 + np.exp(-logits))
-    observed = Ratings.from_dense(np.ones(p.shape), g.random(p.shape) < p)
-    with_features = study.logistic(observed, x, z, penalties=(1.0, 10.0, 100.0))
-    without = study.logistic(observed, penalties=(1.0,))
-    assert set(with_features.scores) == {1.0, 10.0, 100.0}
-    assert np.corrcoef(np.log(with_features.matrix / (1 - with_features.matrix)).ravel(), logits.ravel())[0, 1] > 0.9
-    shown = np.zeros(p.shape, bool)
-    shown[observed.users, observed.items] = True
-    a, b = (np.log(np.where(shown, m.matrix, 1 - m.matrix)).mean() for m in (with_features, without))
-    assert a > b
-    assert np.abs(with_features.matrix - p).mean() < 0.05
-
-
 def test_weak_penalties_reach_the_minimum():
     """Next to a search that stops at rounding; a value within 1e-6 of the minimum is per cents off in propensities."""
     from scipy.optimize import minimize

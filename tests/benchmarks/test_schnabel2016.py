@@ -114,43 +114,8 @@ def test_estimated_propensities_are_better_under_selection_alone(study, alpha, b
     assert list(learning.check_right(300, test).values()) == [better]
 
 
-def test_a_model_that_is_one_constant_is_named(study):
-    """The committed points where no lambda scores below the constant model, and those next to them."""
-    figure6 = json.loads((FOLDER / "results.json").read_text())["figure6"]
-    found = {
-        key for key, point in figure6["points"].items()
-        for choice in point["chosen"] if any(study["learning"].is_constant(each) for each in choice.values())
-    }  # fmt: skip
-    assert found == {"alpha 0.03125", "mae 0.0625", "mae 0.03125"}
-    rows = [line for line in study["tables"].figure6(figure6).split("\n") if ": one constant" in line]
-    assert [line.split(" | ")[0] for line in rows] == ["| 0.03125", "| 0.0625", "| 0.03125"]
-
-
 @pytest.mark.parametrize("part", ["table1", "figure2", "figure6", "figure6_by_ips", "figure10", "table2"])
 def test_the_committed_page_is_that_of_the_committed_results(study, part):
     result = json.loads((FOLDER / "results.json").read_text())[part]
     of = study["real_table"].markdown if part == "table2" else study["tables"].TEXTS[part]
     assert f"<!-- {part} -->\n\n{of(result).strip()}\n" in (FOLDER / "results.md").read_text()
-
-
-def test_estimated_propensities_beat_mf_naive_by_either_score():
-    """The committed curves, whose 95 % bands are apart at alpha = .25; with known propensities they are not at 1."""
-    results = json.loads((FOLDER / "results.json").read_text())
-    plain, papers = results["figure6"], results["figure6_by_ips"]["mse"]
-    highest = max(plain["right"]["high"])
-    assert highest < plain["left"]["MF-Naive"]["low"][plain["alphas"].index(plain["alpha"])]
-    assert highest < papers["curves"]["MF-Naive"]["low"][papers["alphas"].index(plain["alpha"])]
-    without = plain["alphas"].index(1.0)
-    assert plain["left"]["MF-IPS"]["high"][without] > plain["left"]["MF-Naive"]["low"][without]
-
-
-def test_both_scores_judge_the_same_draws_and_only_mf_naive_hangs_on_them():
-    """The committed curves: MF-IPS is the same in both parts, MF-Naive is nearer to it by the paper's score."""
-    results = json.loads((FOLDER / "results.json").read_text())
-    plain, papers = results["figure6"], results["figure6_by_ips"]["mse"]
-    assert papers["trials"] == plain["trials"] == 30
-    at = [plain["alphas"].index(alpha) for alpha in papers["alphas"]]
-    assert papers["curves"]["MF-IPS"]["mean"] == [plain["left"]["MF-IPS"]["mean"][k] for k in at]
-    ratios = [test["ratio"] for test in papers["paired"]]
-    assert [round(ratio, 2) for ratio in ratios] == [1.07, 1.10, 1.03, 1.26, 1.80]
-    assert all(ratio < plain["paired"][k]["ratio"] for ratio, k in zip(ratios, at, strict=True))

@@ -96,18 +96,6 @@ def test_the_rate_is_that_of_plain_lives_and_its_interval_no_wider(world, polici
     assert half < 1.96 * spread * 1.03
 
 
-@pytest.mark.slow
-@pytest.mark.verify
-def test_intervals_hold_the_rate(world, policies):
-    policy = policies["svd"]
-    value = long_run(world, policy, 60_000, 1).value
-    held = 0
-    for seed in range(100, 160):
-        low, high = interval(long_run(world, policy, 1000, seed), 0.95)
-        held += low <= value <= high
-    assert held >= 51  # of 60 at 95 %: fewer once in 1,000
-
-
 def test_every_worker_has_users_to_follow(world, policies, monkeypatch):
     given = []
     lives = module._simulate_occasions

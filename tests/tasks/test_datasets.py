@@ -8,7 +8,6 @@ import json
 import math
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import gymnasium as gym
@@ -266,8 +265,3 @@ def test_it_needs_no_environments():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == recipe_of("cold-100-v1", "random").decisions
-
-
-def test_recipes_say_all_that_they_are_made_of():
-    held = tomllib.loads((FOLDER / "cold-100-v1-good.toml").read_text())
-    assert set(held) == {name for name in vars(recipe_of("cold-100-v1", "good")) if name != "digest"}
