@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.exposures import Exposures
 from toys import refused
 from twins.logs import log_of
@@ -76,7 +75,7 @@ def test_a_file_of_ones_own_needs_five_columns(tmp_path):
     exposures = Exposures.read(file)
     assert (len(exposures), exposures.n_users, exposures.n_items, exposures.n_periods) == (2, 2, 2, 3)
     file.write_text("user,item,time,purchased\n0,1,0,0\n")
-    with pytest.raises(UserError, match="no column 'recommended'"):
+    with refused("no column 'recommended'"):
         Exposures.read(file)
 
 
@@ -113,17 +112,17 @@ def test_bad_exposures_are_refused_in_one_line(wrong, message):
 
 
 def test_what_learning_needs_is_asked_for_in_one_line(tmp_path):
-    with pytest.raises(UserError, match="with recommendation flags"):
+    with refused("with recommendation flags"):
         exposures_of(recommended=(0, 0), purchased=(1, 1)).validate()
-    with pytest.raises(UserError, match="period 1 has no purchase"):
+    with refused("period 1 has no purchase"):
         exposures_of(sizes=(2, 2, 2)).validate()
-    with pytest.raises(UserError, match="no propensities"):
+    with refused("no propensities"):
         exposures_of().need_propensities()
-    with pytest.raises(UserError, match="no period 1"):
+    with refused("no period 1"):
         exposures_of().dense(1)
-    with pytest.raises(UserError, match="a function cannot be written"):
+    with refused("a function cannot be written"):
         exposures_of(propensities=lambda u, i, t: np.full(len(u), 0.5)).write(tmp_path)
-    with pytest.raises(UserError, match="does not exist"):
+    with refused("does not exist"):
         Exposures.read(tmp_path / "nowhere")
 
 
@@ -135,5 +134,5 @@ def test_metadata_that_say_something_else_are_refused_in_one_line(tmp_path):
     table = pq.read_table(tmp_path / "made" / "exposures.parquet")
     damaged = {k: v.replace(b"n_users", b"n_usejs") for k, v in table.schema.metadata.items()}
     pq.write_table(table.replace_schema_metadata(damaged), tmp_path / "own.parquet")
-    with pytest.raises(UserError, match=r"own\.parquet: its metadata have 'n_usejs'"):
+    with refused(r"own\.parquet: its metadata have 'n_usejs'"):
         Exposures.read(tmp_path / "own.parquet")

@@ -12,7 +12,6 @@ from numpy.testing import assert_array_equal
 
 from recsim_mnar import FeaturePolicy
 from recsim_mnar.envs import world_env, world_vector_env
-from recsim_mnar.errors import UserError
 from recsim_mnar.export import decisions
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.replays.probabilities import replay
@@ -20,6 +19,7 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_vector, check_world
 from recsim_mnar.worlds import DecisionWorld, Observation, PlainLanes, make_world
 from recsim_mnar.worlds.features import FeatureWorld
+from toys import refused
 from twins.policies import Uniform
 
 N, FEATURES = 5, 3
@@ -215,5 +215,5 @@ def test_what_cannot_be_observed_is_said():
         (lambda: world_env(make_world("sessions"), observation="shown+features"), "have none"),
         (lambda: world_env(flat, observation="dict+features"), "unknown observation 'dict'"),
     ):
-        with pytest.raises(UserError, match=words):
+        with refused(words):
             call()

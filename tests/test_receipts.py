@@ -24,6 +24,7 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.files import write_table
 from recsim_mnar.tables.parts import Parts, verify, write_file
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.commands import run
 from twins.own_schema import estimate_file
 
@@ -55,9 +56,9 @@ def assert_all_say(path, *words):
     """Every reader refuses the path in one line, and verify names the fault, in these words."""
     lines = []
     for read in READERS:
-        with pytest.raises(UserError) as refused:
+        with pytest.raises(UserError) as caught:
             read(path)
-        lines.append(str(refused.value))
+        lines.append(str(caught.value))
     lines += verify(path).faults
     assert len(lines) > len(READERS)
     assert not any("\n" in line for line in lines)
@@ -101,7 +102,7 @@ def test_an_index_of_another_program_is_none_of_ours(log, tmp_path):
     shutil.copy(log / "part-00000.parquet", folder / "a.parquet")
     (folder / INDEX).write_text('{"files": ["a.parquet"], "by": "another program"}')
     assert Parts.of(folder).index is None
-    with pytest.raises(UserError, match="belongs to another program"), RunFolder.fill(folder, resume=True):
+    with refused("belongs to another program"), RunFolder.fill(folder, resume=True):
         pytest.fail("it is not ours")
 
 
@@ -154,7 +155,7 @@ def test_any_bit_of_a_part_is_noticed(log):
     for at in np.linspace(0, len(content) - 1, 23).astype(int):
         _flip(part, at, 1 << (at % 8))
         for path in (log, part):
-            with pytest.raises(UserError, match=r"part-00001.parquet is not what index.json lists"):
+            with refused(r"part-00001.parquet is not what index.json lists"):
                 Log.read(path)
         part.write_bytes(content)
 
@@ -306,9 +307,9 @@ def test_another_version_of_the_schema_is_refused(reader, version, tmp_path, cap
         table = CELLS
     meta = {key: json.dumps({"schema_version": version}).encode()}
     pq.write_table(table.replace_schema_metadata(meta), path)
-    with pytest.raises((UserError, SystemExit)) as refused:
+    with pytest.raises((UserError, SystemExit)) as caught:
         READ_VERSIONED[reader](path)
-    message = f"{refused.value}{capsys.readouterr().err}"
+    message = f"{caught.value}{capsys.readouterr().err}"
     assert re.search(r"schema version .*: this package reads version 5. Read the file", message), message
     assert not (tmp_path / "out.parquet").exists()
 
@@ -320,7 +321,7 @@ def test_exposures_are_held_against_their_receipts(tmp_path, name):
     assert sorted(Index.read(tmp_path).receipts) == ["exposures.parquet", "propensities.npz"]
     assert not verify(tmp_path).faults
     _flip(tmp_path / name, 60)
-    with pytest.raises(UserError, match=f"{name} is not what index.json lists"):
+    with refused(f"{name} is not what index.json lists"):
         Exposures.read(tmp_path)
     assert name in verify(tmp_path).faults[0]
 
@@ -332,7 +333,7 @@ def test_exposures_are_held_against_their_receipts(tmp_path, name):
 def test_metadata_that_is_no_table_is_a_line(tmp_path, meta):
     pq.write_table(made(1).to_arrow().replace_schema_metadata({b"recsim_mnar": meta}), tmp_path / "a.parquet")
     for read in READERS:
-        with pytest.raises(UserError, match=r"a.parquet: the metadata 'recsim_mnar' is no table of JSON"):
+        with refused(r"a.parquet: the metadata 'recsim_mnar' is no table of JSON"):
             read(tmp_path / "a.parquet")
 
 
@@ -343,7 +344,7 @@ def test_columns_of_tables_are_a_line(tmp_path):
     for name in ("event", "user", "reward"):
         pq.write_table(table.set_column(table.column_names.index(name), name, struct), tmp_path / "a.parquet")
         for read in READERS if name != "user" else READERS[:1]:
-            with pytest.raises(UserError, match=name):
+            with refused(name):
                 read(tmp_path / "a.parquet")
 
 
@@ -360,7 +361,6 @@ def test_verify_says_every_fault(log, capsys):
     (log / "part-00001.parquet").unlink()
     (log / "part-00002.parquet").write_bytes(b"PAR1")
     status, _, err = run(capsys, "verify", log)
-    assert status == 2
+    assert (status, err.count("error: ")) == (2, 1)
     assert "part-00001.parquet is missing" in err
     assert "part-00002.parquet is not what index.json lists" in err
-    assert err.count("error: ") == 1

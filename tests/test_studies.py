@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.runs.folder import differences
 from recsim_mnar.runs.receipts import Index
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.paired import mean, share
-from toys import bytes_of, judgement_of_run
+from toys import bytes_of, judgement_of_run, refused
 from twins.cases import quick_first
 from twins.commands import fails
 
@@ -182,16 +181,16 @@ def test_a_study_in_a_folder_is_taken_up(folder, study):
 
 
 def test_a_folder_of_another_study_is_refused(folder):
-    with pytest.raises(UserError, match="--resume takes up"):
+    with refused("--resume takes up"):
         tiny(folder=folder)
-    with pytest.raises(UserError, match=r"differs in seed \(0 there, 5 here\)"):
+    with refused(r"differs in seed \(0 there, 5 here\)"):
         tiny(folder=folder, resume=True, seed=5)
-    with pytest.raises(UserError, match=r"tie \(0.0 there, 0.2 here\)"):
+    with refused(r"tie \(0.0 there, 0.2 here\)"):
         tiny(folder=folder, resume=True, tie=0.2)
     shorter = Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=2)
-    with pytest.raises(UserError, match="holds a study of 3 catalogues, of which 2 are asked for"):
+    with refused("holds a study of 3 catalogues, of which 2 are asked for"):
         run_study(shorter, folder=folder, resume=True)
-    with pytest.raises(UserError, match="differs in first_seed"):
+    with refused("differs in first_seed"):
         run_study(replace(shorter, catalogues=3, first_seed=1), folder=folder, resume=True)
 
 
@@ -220,7 +219,7 @@ def test_a_study_makes_again_what_is_damaged_and_no_more(folder):
 def test_a_study_without_its_table_is_refused(folder):
     (folder / "index.json").unlink()
     (folder / "study.json").write_text("[1]")
-    with pytest.raises(UserError, match=r"study.json is missing or damaged"):
+    with refused(r"study.json is missing or damaged"):
         tiny(folder=folder, resume=True)
 
 

@@ -35,6 +35,7 @@ from recsim_mnar.runs.folder import LOCK, MANIFESTS, RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt
 from recsim_mnar.tables.files import objects_of, read_blocks, read_table
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.commands import run
 from twins.logs import log_of
 
@@ -98,7 +99,7 @@ def folder(tmp_path):
 def test_what_lies_where_a_lock_is_to_be_is_left_alone(kind, folder, outside):
     STRANGE[kind](folder / LOCK, outside)
     before = os.lstat(folder / LOCK)
-    with pytest.raises(UserError, match=r"\.lock is a link, or no regular file: remove it"), RunFolder.fill(folder):
+    with refused(r"\.lock is a link, or no regular file: remove it"), RunFolder.fill(folder):
         pytest.fail("it is not ours")
     assert os.lstat(folder / LOCK) == before
 
@@ -120,7 +121,7 @@ def test_what_an_earlier_run_is_to_have_left_is_no_link_to_follow(name, kind, fo
 @pytest.mark.parametrize("target", ["precious", "nothing"])
 def test_a_name_that_we_write_is_no_link(name, target, folder, outside):
     (folder / name).symlink_to(outside / target)
-    with pytest.raises(UserError, match="is a symbolic link; nothing is written"), replacing(folder / name):
+    with refused("is a symbolic link; nothing is written"), replacing(folder / name):
         pytest.fail("it is a link")
 
 
@@ -143,7 +144,7 @@ def test_a_receipt_removes_no_file_behind_a_link(name, folder, outside):
         if ".." in name:
             assert into.index.receipts == {}
             return
-        with pytest.raises(UserError, match="sub is a symbolic link; nothing is written or removed behind it: remove"):
+        with refused("sub is a symbolic link; nothing is written or removed behind it: remove"):
             into.drop(name)
 
 
@@ -154,9 +155,10 @@ def test_a_folder_that_we_name_is_no_link(folder, tmp_path):
         into.begin("made")
         into.record("part-00000.csv")
     before = {path.name: path.read_bytes() for path in finished.iterdir()}
-    (folder / "log").symlink_to(finished)
-    refused = pytest.raises(UserError, match="log is a symbolic link; nothing is written or removed behind it")
-    with RunFolder.fill(folder, keep_others=True), refused, RunFolder.fill(folder / "log", keep_others=True):
+    linked = folder / "log"
+    linked.symlink_to(finished)
+    words = "log is a symbolic link; nothing is written or removed behind it"
+    with RunFolder.fill(folder, keep_others=True), refused(words), RunFolder.fill(linked, keep_others=True):
         pytest.fail("it is a link")
     assert {path.name: path.read_bytes() for path in finished.iterdir()} == before
 
@@ -290,9 +292,9 @@ def test_the_folder_comes_last_and_goes_again(looked_in):
     before = list(sys.path)
     assert plugins.imported("agent", "place_of:PATH") == [*before, str(looked_in)]
     assert sys.path == before
-    with pytest.raises(UserError, match=r"it is /.*/colorsys\.py, which comes before your colorsys\.py; rename yours"):
+    with refused(r"it is /.*/colorsys\.py, which comes before your colorsys\.py; rename yours"):
         plugins.imported("agent", "colorsys:Mine")
-    with pytest.raises(UserError, match="is a module: say which class of it, place_of:"):
+    with refused("is a module: say which class of it, place_of:"):
         raise UserError(plugins.unknown("agent", "place_of", [], "Class"))
     assert sys.path == before
 
@@ -316,7 +318,7 @@ def test_without_the_command_line_the_programs_own_path_is_all(tmp_path, monkeyp
     monkeypatch.setattr(plugins._OwnFolder, "path", None)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "of_nobody.py").write_text(EVIL)
-    with pytest.raises(UserError, match="module 'of_nobody' cannot be imported"):
+    with refused("module 'of_nobody' cannot be imported"):
         plugins.imported("agent", "of_nobody:Mine")
     assert not list(tmp_path.glob("ran-*"))
 
@@ -473,7 +475,7 @@ def test_a_stored_agent_imports_no_module_of_its_readers(tmp_path, monkeypatch):
     (tmp_path / "evil_stored.py").write_text(EVIL)
     meta = {"format": 1, "class": "evil_stored:Agent", "n_items": 3, "name": "x", "parameters": {}}
     np.savez(tmp_path / "agent.npz", __meta__=np.array(json.dumps(meta)))
-    with pytest.raises(UserError, match=r"agent\.npz holds a evil_stored:Agent, .*import its module first"):
+    with refused(r"agent\.npz holds a evil_stored:Agent, .*import its module first"):
         Stored.load(tmp_path / "agent.npz")
     assert not list(tmp_path.glob("ran-*"))
 
@@ -483,11 +485,11 @@ def test_a_world_file_runs_the_module_that_it_names(tmp_path, monkeypatch):
     monkeypatch.setattr(plugins._OwnFolder, "path", str(tmp_path))
     (tmp_path / "named_by_a_file.py").write_text("X = 1\n")
     (tmp_path / "world.toml").write_text('world = "named_by_a_file:World"\n[params]\n')
-    with pytest.raises(UserError, match="named_by_a_file has no 'World'"):
+    with refused("named_by_a_file has no 'World'"):
         make_world(str(tmp_path / "world.toml"))
     (tmp_path / "other.toml").write_text('world = "json:World"\n[params]\n')
     (tmp_path / "json.py").write_text(EVIL)
-    with pytest.raises(UserError, match=r"it is .*, which comes before your json\.py; rename yours"):
+    with refused(r"it is .*, which comes before your json\.py; rename yours"):
         make_world(str(tmp_path / "other.toml"))
     assert not list(tmp_path.glob("ran-json"))
 

@@ -9,11 +9,10 @@ from study_modules import study_module
 from recsim_mnar.campaigns.platform import platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import hit_probabilities, score, weighted_leave_one_out
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.worlds import make_world
-from toys import campaigns_log
+from toys import campaigns_log, refused
 from twins import campaigns as twins
 from twins.cases import quick_first
 
@@ -219,7 +218,7 @@ def test_users_and_items_are_drawn_as_section_2_2_says(profiles):
         mine = np.flatnonzero(owners == user)
         weight = 0.5 ** ((500 - now.added[mine]) / 50)
         np.testing.assert_allclose(recent[mine], weight / weight.sum() / now.n_users)
-    with pytest.raises(UserError, match=f"user {now.users[0]} has no weight"):
+    with refused(f"user {now.users[0]} has no weight"):
         schemes.Drawn({int(user): 1.0 for user in now.users[1:]}).weigh(now, before)
 
 

@@ -6,12 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.purchases.uplift import evaluate_lists, top_items
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
+from toys import refused
 from twins.purchases_log import propensity_matrix
 
 N_USERS, N_ITEMS = 30, 20
@@ -29,7 +29,7 @@ def test_periods_are_split_as_in_the_paper(sato):
     parts = sato["logs"].phases(93, 8)
     ends = {name: [(int(p[0]) + 1, int(p[-1]) + 1) for p in pair] for name, pair in parts.items()}
     assert ends == {"validation": [(1, 77), (78, 85)], "test": [(9, 85), (86, 93)]}
-    with pytest.raises(UserError, match="too few"):
+    with refused("too few"):
         sato["logs"].phases(5, 2)
 
 

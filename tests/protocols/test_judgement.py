@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
@@ -20,7 +19,7 @@ from recsim_mnar.protocols.records import (
     ratio_influence,
     with_half_widths,
 )
-from toys import record
+from toys import record, refused
 
 GAIN, LOSS = Target("ctr", "CTR"), Target("mse", "MSE", larger=False)
 
@@ -64,7 +63,7 @@ def test_agents_whose_estimates_the_log_cannot_carry_are_named_and_ranked_all_th
 
 @pytest.mark.parametrize(("low", "high"), [(0.2, 0.3), (0.0, 0.05)])
 def test_a_value_is_within_its_interval(low, high):
-    with pytest.raises(UserError, match="outside its interval"):
+    with refused("outside its interval"):
         replace(record("p", "a", 0.1), low=low, high=high)
     assert replace(record("p", "a", 0.1), low=math.nan, high=math.nan).value == 0.1  # a fact has no interval
 

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.neighbours.knn import ItemKNN
-from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
@@ -17,7 +16,7 @@ from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world
-from toys import Stub
+from toys import Stub, refused
 from twins.cases import quick_first
 from twins.logs import log_of
 
@@ -284,7 +283,7 @@ def test_a_protocol_forgets_the_lists_of_another_world():
     ],
 )
 def test_unknown_options_of_the_protocol_are_refused(spec, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         Setup("sessions", "quick", protocols=(spec,)).resolved()
 
 
@@ -292,7 +291,7 @@ def test_unknown_options_of_the_protocol_are_refused(spec, message):
 @pytest.mark.parametrize("option", ["fit_on=train", "logging=random"])
 def test_a_world_that_trains_on_the_judged_users_refuses(world, option):
     """Its training log holds the views that would be held out."""
-    with pytest.raises(UserError, match="needs users"):
+    with refused("needs users"):
         Setup(world, "quick", protocols=(f"loocv+{option}",)).resolved()
 
 
@@ -328,7 +327,7 @@ def test_bandit_rows_stay_in_the_training_data():
     ],
 )
 def test_bad_scores_are_refused(score, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         leave_one_out(make_log(), {"mine": Stub(score)}, n_items=15)
 
 
@@ -348,7 +347,7 @@ def test_bad_scores_are_refused(score, message):
     ],
 )
 def test_bad_arguments_are_refused(change, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         leave_one_out(**{"log": make_log(), "learners": RANDOM, "n_items": 15, **change})
 
 
@@ -378,9 +377,8 @@ def renamed(log, by):
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_training_log_with_judged_views_is_refused(leak):
     log = make_log()
-    with pytest.raises(UserError, match="train holds views that are judged") as caught:
+    with refused("train holds views that are judged"):
         leave_one_out(log, RANDOM, n_items=15, train=LEAKS[leak](log))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("train", NO_LEAKS)
@@ -406,7 +404,7 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
 
 
 def test_a_fit_refuses_rows_out_of_order():
-    with pytest.raises(UserError, match="out of order"):
+    with refused("out of order"):
         registry.learner("user-knn").fit(make_log().select(slice(None, None, -1)), n_items=15)
 
 

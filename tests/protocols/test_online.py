@@ -2,7 +2,6 @@
 
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.protocols.comparison import compare
@@ -10,6 +9,7 @@ from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.protocols.off_policy import off_policy
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.policies import MostViewed, Uniform
 
 P = 30
@@ -54,7 +54,7 @@ def test_off_policy_of_the_logging_policy_is_its_own_mean(world):
         assert r.value == pytest.approx(mean, rel=1e-12)
         assert r.details["share_supported"] == 1
         assert r.details["kish"] == pytest.approx(log.is_bandit.sum())
-    with pytest.raises(UserError, match="no bandit rows"):
+    with refused("no bandit rows"):
         off_policy(log.organic(), {"same": Uniform(P)})
 
 
@@ -73,11 +73,11 @@ def test_compare_runs_only_what_is_asked_and_does_not_depend_on_it(world):
     for r in whole.records:
         if r.protocol == "off_policy":
             assert 0 < r.details["value_on_log"] < 0.03
-    with pytest.raises(UserError, match="loocv"):
+    with refused("loocv"):
         compare(world, learners, settings=settings, protocols=["loo"])
 
 
 @pytest.mark.parametrize("name", ["train_users", "test_users", "arm_users", "truth_users", "folds", "clip", "level"])
 def test_settings_are_checked(name):
-    with pytest.raises(UserError, match=name):
+    with refused(name):
         Settings(**{name: 0})

@@ -24,7 +24,7 @@ from recsim_mnar.tasks import datasets, task, tasks
 from recsim_mnar.tasks.datasets import QUALITIES, recipe_of
 from toys import refused
 from twins.cases import quick_first
-from twins.commands import done, run
+from twins.commands import done, fails
 
 FOLDER = Path(recsim_mnar.__file__).parent / "tasks" / "recipes"
 FROZEN = {
@@ -225,13 +225,9 @@ def test_what_there_is_not_is_said(capsys, tmp_path):
         task_dataset("cold-100-v9", "good")
     with refused("format must be"):
         task_dataset("cold-100-v1", "random").write(tmp_path / "out", "csv")
-    status, _, err = run(capsys, "dataset", "cold-100-v1", "--quality", "best", "--out", tmp_path / "new")
-    assert (status, "quality must be" in err) == (2, True)
-    assert not (tmp_path / "new").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("")
-    status, _, err = run(capsys, "dataset", "cold-100-v1", "--quality", "random", "--out", tmp_path / "full")
-    assert (status, "full" in err) == (2, True)
+    assert "full" in fails(capsys, "dataset", "cold-100-v1", "--quality", "random", "--out", tmp_path / "full")
 
 
 def test_without_minari_one_line_says_what_to_install(tmp_path, monkeypatch):
@@ -252,7 +248,7 @@ def test_the_command_writes_a_log_that_commands_read(capsys, tmp_path):
     assert recsim_mnar.read_log(out / "log").digest() == task_dataset("cold-100-v1", "mediocre").log.digest()
     done(capsys, "verify", out)
     done(capsys, "estimate", out / "log", "--target", "propensity")
-    assert run(capsys, *asked)[0] == 2  # the folder is there
+    fails(capsys, *asked)  # the folder is there
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from recsim_mnar.worlds.params import added
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from toys import Always, refused
 from twins.cases import quick_first
-from twins.commands import done, run
+from twins.commands import done, fails
 
 FROZEN = {
     "campaigns-60-v1": "8260b7d0ea8e7039ce0be48d13c93d690614d7c2061f7c1ad3e65c79cb6e17a0",
@@ -533,15 +533,13 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     assert held["task_digest"] == FROZEN["cold-100-v1"]
     out = done(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
     assert f"{file} holds." in out
-    status, _, err = run(capsys, "evaluate", "random", "--task", "cold-100-v1", "--verify", file)
-    assert status == 2
-    assert "does not hold: agent, behaviour" in err
-    file.write_text(json.dumps({**held, "score": held["score"] + 0.1}))
-    status, _, err = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
-    assert (status, "score differ" in err) == (2, True)
-    file.write_text("{}")
-    status, _, err = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
-    assert (status, "is no evaluation that --json wrote" in err) == (2, True)
+    for agent, content, words in (
+        ("random", held, "does not hold: agent, behaviour"),
+        ("popularity", {**held, "score": held["score"] + 0.1}, "score differ"),
+        ("popularity", {}, "is no evaluation that --json wrote"),
+    ):
+        file.write_text(json.dumps(content))
+        assert words in fails(capsys, "evaluate", agent, "--task", "cold-100-v1", "--verify", file)
     done(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
     out = done(capsys, "list", "tasks")
     assert all(name in out for name in FROZEN)
