@@ -35,18 +35,6 @@ def simulated(tmp_path_factory):
     return out
 
 
-def test_replay_then_estimate(capsys, simulated, tmp_path):
-    train, out, answer = tmp_path / "train", tmp_path / "replayed.parquet", tmp_path / "estimates.json"
-    drawn = ("--policy", "random", "--users", 30, "--seed", 1)
-    done(capsys, "simulate", "--world", "sessions", *SMALL, *drawn, "--out", train)
-    done(capsys, "replay", simulated, "--policy", "random,svd+rank=4", "--train", train, "--out", out)
-    probability = pq.read_table(out)["random"].to_numpy()
-    assert_array_equal(probability[Log.read(simulated).is_bandit], 1 / 20)
-    target = ("--target", "random,svd+rank=4", "--baseline", "random")
-    assert "svd" in done(capsys, "estimate", out, *target, "--json", answer)
-    assert {record["estimator"] for record in json.loads(answer.read_text())} == {"ips", "snips"}
-
-
 def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tmp_path):
     command = ("compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn,svd+rank=4", "--seed", 3)
     assert run(capsys, *command, "--workers", 3, "--out", tmp_path / "three")[0] == 0

@@ -5,7 +5,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from recsim_mnar.replays import truth
-from recsim_mnar.replays.probabilities import replay, rounds_of
+from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from toys import Drawing, refused, untrained
@@ -82,22 +82,6 @@ def test_replay_agrees_with_going_through_the_log_row_by_row(world):
             else:
                 fresh.observe(user, item)
         assert_array_equal(replay(log, policy), expected)
-
-
-@pytest.mark.parametrize("one_by_one", [True, False])
-def test_visits_hold_every_decision_once_and_in_order(world, one_by_one):
-    log = simulate(world, Uniform(P), 30, 8)
-    visits = list(rounds_of(log, one_by_one=one_by_one))
-    last_row = {}
-    for visit in visits:
-        for row in [*visit.views, *visit.decisions]:
-            user = log["user"][row]
-            assert row > last_row.get(user, -1)
-            last_row[user] = row
-        if one_by_one:
-            assert len(np.unique(log["user"][visit.decisions])) == len(visit.decisions)
-    decisions = np.concatenate([visit.decisions for visit in visits])
-    assert_array_equal(np.sort(decisions), np.flatnonzero(log.is_bandit))
 
 
 @pytest.mark.parametrize("fixture", ["world", "steady"])

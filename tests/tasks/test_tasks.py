@@ -124,9 +124,12 @@ def test_a_value_is_the_mean_over_all_users_within_the_horizon():
     assert found.value_high - found.value == pytest.approx(
         1.976 * math.hypot(error, slope * chosen.random.error), rel=1e-3
     )
-    assert found.score == pytest.approx(
-        (value - chosen.random.value) / (chosen.best.value - chosen.random.value), rel=1e-12
-    )
+    room = chosen.best.value - chosen.random.value
+    score = (value - chosen.random.value) / room
+    assert found.score == pytest.approx(score, rel=1e-12)
+    # The value depends on the frozen value of random through the slope as well.
+    parts = (error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
+    assert found.score_high - found.score == pytest.approx(1.976 * math.hypot(*parts) / room, rel=1e-3)
     short = task("ratings-100-v1")
     cut = type(short)(**{**vars(short), "horizon": 3})
     assert evaluate("random", cut, n_users=40).decisions == 3.0
@@ -235,33 +238,6 @@ def test_a_platform_earns_what_its_users_are_expected_to_accept():
         assert found.rewards[number] == pytest.approx(accepted / 500, rel=0.1)
     assert evaluate("item-knn", chosen, n_users=3).score > 0.3
     assert chosen.log()["campaign"].max() == 3
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-@pytest.mark.parametrize(
-    ("name", "agent", "n", "seeds", "many", "least"),
-    [
-        ("uplift-200-v1", "deployed", 60, 120, 20_000, 0.86),
-        ("campaigns-60-v1", Holders(), 20, 80, 600, 0.86),
-        ("cold-100-v1", "popularity", 150, 150, 40_000, 0.9),
-    ],
-)
-def test_intervals_of_scores_hold(name, agent, n, seeds, many, least):
-    """On either kind of users; nominal 95 % (p < 2e-3 otherwise)."""
-    chosen = task(name)
-    runner = chosen.runner()
-    if agent == "popularity":  # fitted once: on the log of another seed it would be another policy
-        agent = runner.policy_of(agent)
-    truth = runner.run(runner.policy_of(agent), many, 5).rewards.mean()
-    truth = (truth - chosen.random.value) / (chosen.best.value - chosen.random.value)
-    held = {"public": 0, "quoted": 0}
-    for seed in range(seeds):
-        other = dataclasses.replace(chosen, seed=seed)
-        for users in held:
-            found = evaluate(agent, other, users=users, n_users=n)
-            held[users] += found.score_low < truth < found.score_high
-    assert min(held.values()) >= least * seeds
 
 
 def test_quoted_users_follow_from_what_the_agent_does():
