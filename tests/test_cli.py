@@ -181,9 +181,6 @@ def test_the_bare_names_are_the_lists(capsys):
         assert all(len(line.split(None, 1)) == 2 for line in text.splitlines() if line)
     assert run(capsys, "list")[1] == "".join(f"{kind}:\n{text}" for kind, text in zip(kinds, texts, strict=True))
     assert set(json.loads(run(capsys, "list", "--json", "-")[1])) == set(kinds)
-    shown = run(capsys, "--help")[1]
-    assert "\n  list " in shown
-    assert not any(f"\n  {kind} " in shown for kind in kinds)
 
 
 def test_help_is_quick_and_imports_little():

@@ -208,8 +208,6 @@ def test_what_cannot_be_observed_is_said():
         (lambda: FeaturePolicy(N, "shown+features", scores=len), "needs user_features"),
         (lambda: decisions(log, N, context="counts+features"), "needs user_features"),
         (lambda: decisions(log, N, context="counts+views"), "after [+] comes features"),
-        (lambda: decisions(log, N, context="decayed=often"), "'often' is not a valid number"),
-        (lambda: decisions(log, N, context="counts=3"), "counts takes no number"),
         (lambda: decisions(log, 2, context=Recency()), "but n_items = 2"),
         (lambda: world_env(flat, observation="own"), "defines none: set its observation"),
         (lambda: world_env(make_world("sessions"), observation="shown+features"), "have none"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from test_study_design import AGENTS, FLAGS, WORLD
 
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.rng import derive_seed
@@ -24,10 +25,7 @@ from toys import bytes_of, judgement_of_run, refused
 from twins.cases import quick_first
 from twins.commands import fails
 
-SMALL = {"n_items": 20, "n_flips": 5}
-SIZES = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 100, "folds": 2}
-WORLD = {"world": "sessions", "preset": "quick", "params": SMALL, "options": SIZES}
-AGENTS = ["random", "popularity", "user-popularity"]
+COMMAND = [str(word) for word in FLAGS]
 
 
 def tiny(seed=0, tie=0.0, **where):
@@ -185,8 +183,6 @@ def test_a_folder_of_another_study_is_refused(folder):
         tiny(folder=folder)
     with refused(r"differs in seed \(0 there, 5 here\)"):
         tiny(folder=folder, resume=True, seed=5)
-    with refused(r"tie \(0.0 there, 0.2 here\)"):
-        tiny(folder=folder, resume=True, tie=0.2)
     shorter = Design([WORLD], AGENTS, ["loocv", "off_policy"], catalogues=2)
     with refused("holds a study of 3 catalogues, of which 2 are asked for"):
         run_study(shorter, folder=folder, resume=True)
@@ -221,11 +217,6 @@ def test_a_study_without_its_table_is_refused(folder):
     (folder / "study.json").write_text("[1]")
     with refused(r"study.json is missing or damaged"):
         tiny(folder=folder, resume=True)
-
-
-COMMAND = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5",
-           *(part for name, n in SIZES.items() for part in ("--option", f"{name}={n}")),
-           "--agents", ",".join(AGENTS), "--protocols", "loocv,off_policy"]  # fmt: skip
 
 
 @pytest.mark.slow

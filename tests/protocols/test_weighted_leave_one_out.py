@@ -137,9 +137,6 @@ def test_several_reference_times_and_records(log):
     assert len(unweighted) == 2  # the same for both references
 
 
-# ------------------------------------------------------------------------------------------- what the paper says of it
-
-
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
