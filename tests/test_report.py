@@ -205,14 +205,6 @@ def test_of_few_catalogues_a_table_counts_instead_of_stating_shares(study):
     assert [cells[head] for head in SHARES] == ["1 of 4", "1 of 4", "3 of 4"]
 
 
-def test_dots_at_one_place_do_not_hide_each_other_and_what_is_far_off_is_an_arrow():
-    body = dots([Dot("a", 0.1, cloud=[(0.1, False)] * 4), Dot("far", -5.0, -5.1, -4.9)], PLAIN, axis_of(0.0, 0.2))
-    first, second = body.split('<div class="row ')[1:]
-    assert len(set(re.findall(r'class="cloud" cy="(-?\d+)"', first))) == 4
-    assert "circle" not in second
-    assert second.count('class="arrow"') == 1
-
-
 def test_a_known_recommender_has_one_colour_on_all_pages():
     assert colours_of(["mine", "svd", "random"]) == {"mine": "a1", "svd": "a0", "random": "a8"}
     assert colours_of(["random", "user-knn"])["random"] == "a8"

@@ -16,9 +16,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.runs import receipts
-from recsim_mnar.runs.files import write_json
-from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index
+from recsim_mnar.runs.receipts import INDEX, Index
 from recsim_mnar.simulation import items, simulate
 from recsim_mnar.simulation.own_code import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
@@ -150,24 +148,6 @@ def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, 
         with refused("no"):
             simulated(folder, world)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
-
-
-def test_what_a_killed_page_left_is_not_touched_and_said_in_a_line(tmp_path):
-    """It is left so by ``estimate --out``, which has no --resume."""
-
-    def work():
-        with RunFolder.fill(tmp_path) as into:
-            with into.recording("results.json") as path:
-                write_json(path, {})
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    before = bytes_of(tmp_path)
-    assert before.keys() == {UNFINISHED, "results.json"}
-    with refused("exists and is not empty"), RunFolder.fill(tmp_path):
-        pytest.fail("it holds something")
-    assert bytes_of(tmp_path) == before
 
 
 # --------------------------------------------------------------------------------------------------- made otherwise

@@ -27,15 +27,13 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.storage import Stored
-from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.decisions import Settings
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import LOCK, MANIFESTS, RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt
 from recsim_mnar.tables.files import objects_of, read_blocks, read_table
 from recsim_mnar.worlds import make_world
-from toys import refused
+from toys import refused, small_comparison
 from twins.commands import run
 from twins.logs import log_of
 
@@ -419,10 +417,8 @@ class Writing(Learner):
 
 
 def _item_knn(**others):
-    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
     learners = {**others, "item-knn": registry.learner("item-knn"), "random": registry.learner("random")}
-    sizes = Settings(train_users=60, test_users=60, arm_users=60, truth_users=400)
-    records = compare(world, learners, protocols=["loocv"], settings=sizes, seed=3).records
+    records = small_comparison(learners, protocols=["loocv"], seed=3, truth_users=400).records
     return [(r.protocol, r.metric, r.value) for r in records if r.agent == "item-knn"]
 
 

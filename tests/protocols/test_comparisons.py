@@ -15,7 +15,7 @@ from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
-from toys import refused
+from toys import refused, small_comparison
 
 SIZES = ("train_users", "test_users", "arm_users", "truth_users")
 
@@ -145,13 +145,6 @@ def test_campaigns_options_reach_the_platform(platform_world):
 # ---------------------------------------------------------------------------------------------------- one's own
 
 
-def small(agents, users=60, *, protocols=None, seed=0, tie=0.0, **options):
-    """A comparison in a small sessions world."""
-    world = make_world("sessions", "quick", ["n_items=20", "n_flips=5"])
-    settings = experiment_of(world).settings("quick", {**dict.fromkeys(SIZES, users), **options})
-    return compare(world, agents, protocols=protocols, settings=settings, seed=seed, tie=tie)
-
-
 class Minutes(FeatureWorld):
     """Its rewards are no clicks."""
 
@@ -172,8 +165,8 @@ def test_reports_name_the_reward_as_the_world_does():
 
 def test_what_the_log_lacks_is_marked_and_its_number_shown_all_the_same():
     """Of 20 items the log shows one, so it covers a twentieth of random."""
-    agents = learners("random", "constant-list+items=3")
-    found = small(agents, 300, protocols=["off_policy"], seed=3, logging="constant-list+items=3")
+    agents = ["random", "constant-list+items=3"]
+    found = small_comparison(agents, 300, protocols=["off_policy"], seed=3, logging="constant-list+items=3")
     random, constant = (values(found, "off_policy")[agent, "clipped_ips"] for agent in agents)
     log = found.log
     shown = log.is_bandit
@@ -200,17 +193,17 @@ class MostClicks(Protocol):
 
 def test_a_protocol_that_says_nothing_is_named():
     with refused(r"'most_clicks': judge\(\) gave no record"):
-        small(learners("random"), protocols=[MostClicks()])
+        small_comparison(["random"], protocols=[MostClicks()])
 
 
 def test_one_agent_leaves_nothing_to_choose():
-    found = small(learners("random"), protocols=["off_policy"])
+    found = small_comparison(["random"], protocols=["off_policy"])
     assert found.judgements == []
     assert any("nothing to choose" in note for note in found.notes)
     with refused("at least one agent"):
-        small({})
+        small_comparison({})
     with refused("tie must be"):
-        small(learners("random"), tie=1.0)
+        small_comparison(["random"], tie=1.0)
 
 
 class Greedy(MostClicks):
@@ -227,7 +220,7 @@ def test_protocols_are_found_by_name_and_checked(monkeypatch):
             with refused(f"has the name '{taken}'"):
                 protocol(f"{__name__}:MostClicks")
     with refused("'most_clicks' is there twice"):
-        small(learners("random", "popularity"), protocols=[f"{__name__}:MostClicks"] * 2)
+        small_comparison(["random", "popularity"], protocols=[f"{__name__}:MostClicks"] * 2)
     for spec, words in (
         ("locv", "did you mean 'loocv'"),
         ("no.such:Thing", "module 'no.such' cannot be imported"),

@@ -9,11 +9,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import RawResults, Trial
-from recsim_mnar.protocols.comparison import compare, experiment_of
+from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.holdout import HoldOut, held_out_ranks, split_log
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds import make_world
-from toys import Stub, refused
+from toys import Stub, refused, small_comparison
 from twins import holdout as twin
 from twins import logs
 from twins.cases import quick_first
@@ -166,16 +166,6 @@ def test_ranks_of_fixed_scores_are_those_of_the_twin(name, how, candidates, nega
         check_ranks(STUBS[name], seed, how, candidates, negatives)
 
 
-@pytest.mark.parametrize("how", SPLITS)
-def test_an_agent_is_fitted_once_on_the_training_rows_alone(how):
-    log = make_log(2)
-    for split in split_log(log, how):
-        learner = Stub(four_levels)
-        held_out_ranks("x", learner, split, n_items=N_ITEMS, seed=9, candidates="all", negatives=1)
-        ((train, seed),) = learner.fits
-        assert (train.digest(), seed) == (split.train.digest(), derive_seed(9, "fit"))
-
-
 @pytest.mark.parametrize("wrong", [lambda n: [math.nan] * n, lambda n: [0.0] * (n + 1)])
 @pytest.mark.parametrize("candidates", ["all", "unseen", "sampled"])
 def test_scores_that_rank_nothing_are_refused(candidates, wrong):
@@ -250,19 +240,13 @@ SPECS = {
 }  # fmt: skip
 
 
-def small(specs, names, *, seed=3, **params):
-    """A comparison in a small sessions world, which refuses raw rows whose mean is another value."""
-    options = {"n_items": 20, "n_flips": 5, **params}
-    world = make_world("sessions", "quick", [f"{name}={value}" for name, value in options.items()])
-    sizes = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 60)
-    settings = experiment_of(world).settings("quick", sizes)
-    learners = {name: registry.learner(name) for name in names}
-    return compare(world, learners, protocols=list(specs), settings=settings, seed=seed, raw=RawResults())
+NAMES = ("random", "popularity", "item-knn", "user-knn")
 
 
 @pytest.fixture(scope="module")
 def comparison():
-    return small(SPECS, ("random", "popularity", "item-knn", "user-knn"))
+    """One that refuses raw rows whose mean is another value."""
+    return small_comparison(NAMES, protocols=list(SPECS), seed=3, raw=RawResults())
 
 
 @pytest.mark.parametrize("spec", quick_first(list(SPECS), 7))
@@ -272,7 +256,7 @@ def test_a_comparison_gives_the_values_of_the_twin(comparison, spec):
     assert len(records) == 4 * len(metrics)
     both = k > 1 and "weighting" not in SPECS[spec]
     assert {f"recall@{k}", f"ndcg@{k}"} >= metrics >= ({f"recall@{k}", f"ndcg@{k}"} if both else {f"recall@{k}"})
-    for name in ("random", "popularity", "item-knn", "user-knn"):
+    for name in NAMES:
         asked = {"n_items": 20, "seed": derive_seed(3, "holdout"), "k": k, **SPECS[spec]}
         values, n = twin.figures(comparison.log, registry.learner(name), **asked)
         for metric in metrics:
@@ -284,12 +268,12 @@ def test_a_comparison_gives_the_values_of_the_twin(comparison, spec):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("params", "candidates", "k"),
-    [({}, "all", 1), ({"no_repeats": "true"}, "unseen", 1), ({"slate_size": 3}, "all", 3)],
+    [([], "all", 1), (["no_repeats=true"], "unseen", 1), (["slate_size=3"], "all", 3)],
 )
 def test_lists_and_candidates_are_those_of_the_world_unless_named(params, candidates, k):
-    found = small(["holdout"], ("random", "popularity"), **params)
+    found = small_comparison(NAMES[:2], protocols=["holdout"], seed=3, world=params)
     assert {r.details["candidates"] for r in found.records if r.protocol == "holdout"} == {candidates}
-    for name in ("random", "popularity"):
+    for name in NAMES[:2]:
         asked = {"n_items": 20, "seed": derive_seed(3, "holdout"), "k": k, "candidates": candidates}
         values, _ = twin.figures(found.log, registry.learner(name), **asked)
         for record in found.records:

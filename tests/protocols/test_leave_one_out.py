@@ -10,13 +10,12 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
+from recsim_mnar.protocols.comparison import Setup, experiment_of
 from recsim_mnar.protocols.leave_one_out import LeaveOneOut, leave_one_out
 from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.registry import make_world
-from toys import Stub, refused
+from toys import Stub, refused, small_comparison
 from twins.cases import quick_first
 from twins.logs import log_of
 
@@ -240,13 +239,10 @@ def test_a_comparison_offers_the_papers_definition():
 
 
 ONE, LISTS = 1, 3
-SMALL = {"train_users": 60, "test_users": 50, "folds": 2, "arm_users": 20, "truth_users": 20}
 
 
 def compared(slate_size, protocols):
-    world = make_world("sessions", "quick", ["n_items=30", "n_flips=5", f"slate_size={slate_size}"])
-    settings = experiment_of(world).settings("quick", SMALL)
-    return compare(world, {n: registry.learner(n) for n in AGENTS[:3]}, protocols=protocols, settings=settings, seed=4)
+    return small_comparison(AGENTS[:3], protocols=protocols, world=[f"slate_size={slate_size}"], folds=2)
 
 
 def test_where_users_are_shown_lists_these_are_judged():
