@@ -102,6 +102,8 @@ def exposures_of(user=(0, 1), item=(0, 1), time=(0, 0), recommended=(1, 0), purc
         ({"recommended": (0, 0)}, "row 0 is neither recommended nor purchased"),
         ({"user": (0, 0), "item": (1, 1)}, "user 0, item 1, period 0 has two rows"),
         ({"user": (0,)}, "of one length"),
+        ({"user": ("a", "b")}, "must hold numbers"),
+        ({"propensities": np.full((2, 2, 1), np.nan)}, "a propensity is nan"),
         ({"propensities": np.full((2, 2), 0.5)}, "do not broadcast to users x items x periods"),
         ({"propensities": np.full((2, 2, 1), 1.5)}, "a propensity is 1.5, outside"),
     ],

@@ -74,8 +74,6 @@ def test_yesterdays_recommender_grades_itself_ever_better():
     assert rounds[-1].loo > 1.5 * rounds[0].loo
     assert rounds[-1].quality < 1.2 * rounds[0].quality
     assert all(0 < r.gini < 1 and 0 < r.items_shown <= 60 and 0 < r.accepted < 1 for r in rounds)
-    again = feedback_loop(world, registry.learner("cosine-cf"), rounds=4, every=40, seed=2)[1]
-    assert again == rounds
     assert np.isnan(feedback_loop(world, registry.learner("svd"), rounds=1, every=40, with_loo=False)[1][0].loo)
 
 

@@ -14,7 +14,6 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.blocks import FiledLog
 from recsim_mnar.log.table import write_stream
 from recsim_mnar.policies import registry
 from recsim_mnar.purchases.exposures import Exposures
@@ -282,7 +281,6 @@ def test_rows_that_a_receipt_has_too_many_are_a_fault(log):
 CELLS = pa.table({name: np.zeros(2, np.int64) for name in ("user", "item", "time", "recommended", "purchased")})
 READ_VERSIONED = {
     "Log.read": lambda path: Log.read(path),
-    "in blocks": lambda path: FiledLog.open_or_read(path),
     "estimate": lambda path: main(["estimate", str(path), "--target", "propensity"]),
     "replay": lambda path: main(["replay", str(path), "--policy", "random", "--out", f"{path.parent}/out.parquet"]),
     "doctor": lambda path: main(["doctor", str(path)]),

@@ -133,17 +133,6 @@ def test_of_equal_distances_those_are_taken_that_numpy_takes_without_vector_inst
         assert study["authors"].smallest(values, k).tolist() == [int(place) for place in line.split()]
 
 
-def test_the_selection_in_plain_python(study):
-    """The compiled kernel's own source, run by Python; the front holds the k smallest."""
-    select = sys.modules["_select_kernel"].select
-    values = np.random.default_rng(3).integers(0, 7, 60).astype(float)
-    left, place = values.copy(), np.arange(60)
-    assert select.py_func(left, place, 20)
-    assert place[:20].tolist() == study["authors"].smallest(values, 20).tolist()
-    assert sorted(values[place[:20]]) == sorted(values)[:20]
-    np.testing.assert_array_equal(left, values[place])
-
-
 def test_all_that_the_notebooks_seeds_settle_agrees_to_the_printed_digit(study):
     """Its 24 rows but Random's A/B test and the draws of Figure 1; the page as committed."""
     published = json.loads((FOLDER / "published.json").read_text())

@@ -13,15 +13,15 @@ HL, Posterior = study_module("schnabel2016", "ordinal").HL, updates.Posterior
 LEVELS = np.arange(1.0, 6.0)
 
 
-def drawn_from_hl(seed, n_users=60, n_items=50, tilted=True):
-    """Ratings of the model's own making: high ones are revealed more often, or all alike."""
+def drawn_from_hl(seed, n_users, n_items):
+    """Ratings of the model's own making: high ones are revealed more often."""
     g = np.random.default_rng(seed)
     y = g.normal(size=(n_users, 2)) @ g.normal(size=(2, n_items)) + g.normal(size=(n_users, 1)) * 0.5
     y = y + g.normal(size=y.shape)
     truth = 1.0 + np.searchsorted([-0.5, 0.3, 1.0, 1.8], y)
-    z = np.array([-2.2, -1.8, -1.0, -0.2, 0.4]) if tilted else np.full(5, -1.0)
+    z = np.array([-2.2, -1.8, -1.0, -0.2, 0.4])
     h = z[truth.astype(int) - 1] + 0.2 * g.normal(size=(1, n_items)) + 0.2 * g.normal(size=(n_users, 1))
-    return truth, Ratings.from_dense(truth, h + g.normal(size=truth.shape) > 0)
+    return Ratings.from_dense(truth, h + g.normal(size=truth.shape) > 0)
 
 
 def some_posterior(missing, seed=0, shape=(5, 4)):
@@ -136,7 +136,7 @@ def test_the_bound_is_below_the_evidence():
 )
 def test_the_lower_bound_never_falls(options):
     for seed in range(2):
-        _, observed = drawn_from_hl(seed, 30, 25)
+        observed = drawn_from_hl(seed, 30, 25)
         fit = HL(**{"rank": 2, "iterations": 25, "trial": 5, "warm_up": 10, **options}).fit(observed, seed)
         assert len(fit.bounds) > 5
         assert np.diff(fit.bounds).min() >= -1e-9 * abs(fit.bounds[-1])

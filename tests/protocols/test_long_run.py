@@ -11,6 +11,7 @@ from recsim_mnar.protocols import decisions as module
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.decisions import SHARE, asks_at_occasions, interval, long_run, truth, without_controls
 from recsim_mnar.protocols.records import HALF_WIDTHS, half_width, ratio_influence
+from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
@@ -36,19 +37,6 @@ def policies(world):
     return fitted(world, *AGENTS)
 
 
-def live_in_full(world, policy, n_users, seed):
-    """Columns of plain lives with the truth, and the uniform of every answer."""
-    from recsim_mnar.rng import Stream, uniforms
-
-    log = simulate(world, policy, n_users, seed, keep_truth=True)
-    shown = log.is_bandit
-    user = log["user"][shown]
-    first = np.searchsorted(user, user, side="left")
-    decision = np.arange(len(user)) - first
-    drawn = uniforms(seed, Stream.RESPONSE, user, decision)
-    return log, shown, user, drawn
-
-
 @pytest.mark.parametrize(
     "params",
     [
@@ -62,7 +50,10 @@ def test_occasions_are_the_decisions_of_plain_lives_that_a_click_could_follow(pa
     monkeypatch.setattr(module, "_DRAWS", 1)  # what is shown alone
     world = SessionsWorld(params)
     policy = fitted(world, "svd")["svd"]
-    log, shown, user, drawn = live_in_full(world, policy, 200, 5)
+    log = simulate(world, policy, 200, 5, keep_truth=True)
+    shown = log.is_bandit
+    user = log["user"][shown]
+    drawn = uniforms(5, Stream.RESPONSE, user, np.arange(len(user)) - np.searchsorted(user, user))
     share = world.open_occasions(1, views=True).share
     at = drawn < share
     expected = np.bincount(user[at], log["click_probability"][shown][at], minlength=200)

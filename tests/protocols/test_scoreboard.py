@@ -9,7 +9,7 @@ import pytest
 import toys
 from recsim_mnar.protocols.comparison import Comparison, Setting, Setup
 from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, Ranking, Target, judge
-from recsim_mnar.protocols.scoreboard import WIDTH, brief, decimal, scoreboard
+from recsim_mnar.protocols.scoreboard import WIDTH, brief, scoreboard
 from twins.commands import run
 
 CTR = Target("ctr", "CTR", unit="the clicks")
@@ -97,14 +97,6 @@ def test_it_fits_80_columns_with_names_of_any_length():
         assert max(map(len, board.lines(60))) <= 60
     assert len(scoreboard(found).lines()) == 2 + 1 + 4 + 1 + 1 + 3
     assert brief("a" * 30) == f"{'a' * 10}...{'a' * 9}"
-
-
-@pytest.mark.parametrize(
-    ("value", "decimals", "text"),
-    [(0.01694, 4, ".0169"), (-0.01694, 4, "-.0169"), (1.5, 3, "1.500"), (1234.5, 2, "1,234.50"), (0.0, 4, ".0000")],
-)
-def test_a_rate_has_no_zero_before_its_point(value, decimals, text):
-    assert decimal(value, decimals) == text
 
 
 def test_references_come_last_and_are_never_picked():

@@ -83,12 +83,9 @@ def test_precision_expects_what_the_deployed_recommender_sells():
     seed, users = derive_seed(0, "users"), np.arange(1000)
     truth, shown = of.outcomes_of(seed, users), of.deployed_propensities(seed, users)
     probability = shown * truth.treated + (1 - shown) * truth.control
-    top = np.argsort(-np.bincount(_past_purchases(comparison), minlength=20), kind="stable")[:5]
+    past = purchases_as_views(until(comparison.exposures, 3))["item"]
+    top = np.argsort(-np.bincount(past, minlength=20), kind="stable")[:5]
     assert errors_from(record, probability[:, top].mean()) < 5
-
-
-def _past_purchases(comparison):
-    return purchases_as_views(until(comparison.exposures, 3))["item"]
 
 
 def test_the_ab_test_shows_the_slates_as_the_world_would():
@@ -171,6 +168,7 @@ def test_factor_models_are_trained_as_the_settings_say_unless_their_names_do():
 BAD = [
     (["--option", "length=60"], "lists of N = 60 items cannot be made of 20 items: choose N in 1..20"),
     (["--option", "test_periods=0"], "test_periods must be a whole number of at least 1"),
+    (["--option", "metrics=uplift_snisp"], "metrics must be one of"),
     (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
     (["--agents", "random,popularity+epsilon=0.1"], "softening would change nothing"),
     (["--option", "test_users=5"], "--option: this world's comparison has no option 'test_users'"),

@@ -155,21 +155,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, default=REFERENCE)
     parser.add_argument("--only", nargs="+", help="names of configurations to run; the others stay as they are")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of catalogues, for a trial")
     options = parser.parse_args()
     results = json.loads(REFERENCE.read_text())["configurations"]
     for place, configuration in enumerate(results):
         if options.only and configuration["name"] not in options.only:
             continue
-        catalogues = max(2, round(configuration["catalogues"] * options.scale))
-        results[place] = run({**configuration, "catalogues": catalogues})
-        uniform = results[place]["policies"]["uniform"]
-        print(
-            f"{configuration['name']}: {uniform['organic_events_per_user']['value']:.2f} organic and "
-            f"{uniform['bandit_events_per_user']['value']:.2f} bandit events a user, CTR {uniform['ctr']['value']:.5f} "
-            f"(se {uniform['ctr']['se']:.5f}); {results[place]['cpu_seconds']} CPU s",
-            flush=True,
-        )
+        results[place] = run(configuration)
+        print(f"{configuration['name']}: {results[place]['cpu_seconds']} CPU s", flush=True)
         write(options.json, results)
 
 
