@@ -92,11 +92,6 @@ def world():
     return SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.15, p_leave_organic=0.1))
 
 
-@pytest.fixture(scope="module")
-def ratings():
-    return RatingsWorld(RatingsParams(n_items=P, n_decisions=4))
-
-
 def assert_replays(log, policy):
     """A replay gives the logged propensity of every decision, and nothing for views."""
     probability = replay(log, policy)
@@ -200,7 +195,8 @@ def test_a_policy_that_learns_nothing_makes_the_log_of_simulate(world, make, lan
     assert_replays(run.log.select(run.log["user"] < 1000), make())
 
 
-def test_a_world_of_ratings_and_a_policy_that_learns_from_its_own_users(ratings):
+def test_a_world_of_ratings_and_a_policy_that_learns_from_its_own_users():
+    ratings = RatingsWorld(RatingsParams(n_items=P, n_decisions=4))
     learner = registry.learner("mf-naive-ratings+epsilon=0.3")
     policy = learner.fit(simulate(ratings, Uniform(P), 80, 1), n_items=P, seed=0)
     run = simulate_online(ratings, policy, 40, 5, lanes=6)

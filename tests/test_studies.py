@@ -212,13 +212,6 @@ def test_a_study_makes_again_what_is_damaged_and_no_more(folder):
         assert bytes_of(folder) == before, name
 
 
-def test_a_study_without_its_table_is_refused(folder):
-    (folder / "index.json").unlink()
-    (folder / "study.json").write_text("[1]")
-    with refused(r"study.json is missing or damaged"):
-        tiny(folder=folder, resume=True)
-
-
 @pytest.mark.slow
 def test_any_number_of_workers_and_a_killed_study_give_the_same_bytes(tmp_path):
     command = [sys.executable, "-m", "recsim_mnar", *COMMAND, "--catalogues", "4"]

@@ -445,13 +445,6 @@ RAW = {
 }  # fmt: skip
 
 
-def raw_means(raw, by):
-    """The weighted means of raw results in groups."""
-    raw["total"] = raw["value"] * raw["weight"]
-    sums = raw.groupby(by, observed=True)[["total", "weight"]].sum()
-    return (sums["total"] / sums["weight"]).to_dict()
-
-
 def test_raw_results_of_all_cells_are_one_table(tmp_path):
     """Levels 0 and .5 are of one type; a level that is no number makes its factor text."""
     factors = {"epsilon": [0, 0.5], "preset": ["quick"]}
@@ -459,7 +452,9 @@ def test_raw_results_of_all_cells_are_one_table(tmp_path):
     study = run_study(design, folder=tmp_path / "out", save_raw=True)
     raw = pd.read_parquet(tmp_path / "out" / "raw", filters=[("protocol", "==", "ab_test")])
     frame = study.frame().query("metric == 'ctr' and protocol == 'ab_test'").set_index(["epsilon", "agent"])
-    assert frame["value"].to_dict() == pytest.approx(raw_means(raw, ["epsilon", "agent"]))
+    raw["total"] = raw["value"] * raw["weight"]
+    sums = raw.groupby(["epsilon", "agent"], observed=True)[["total", "weight"]].sum()
+    assert frame["value"].to_dict() == pytest.approx((sums["total"] / sums["weight"]).to_dict())
 
 
 def test_raw_results_of_several_lengths_are_refused():

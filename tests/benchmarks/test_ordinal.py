@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 from study_modules import study_module
 
 from recsim_mnar.log.ratings import Ratings
@@ -91,6 +92,33 @@ def test_cells_are_the_plain_twins(missing):
     assert cells.base_slope == pytest.approx(push.sum(axis=(0, 1)), abs=1e-7)
     assert cells.cut_slope == pytest.approx(cut_slope, abs=1e-7)
     assert cells.information == pytest.approx(information, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_curvature_is_at_least_the_largest():
+    """Random cuts and reveal probabilities, narrow and wide, flat and steep; the truth on a grid of .03."""
+    g = np.random.default_rng(1)
+    loose = []
+    for case in range(1500):
+        cuts = np.sort(g.normal(size=4) * [0.3, 1.2, 3.0][case % 3]) + 2e-3 * np.arange(4)
+        reveal = norm.cdf(-(g.normal() + [0.1, 0.5, 1.5, 4.0][case % 4] * g.normal(size=5)))
+        m = np.arange(cuts[0] - 9, cuts[-1] + 9, 0.03)
+        t = cuts - m[:, None]
+        total = twin.level_chances(m[:, None], cuts) @ reveal
+        drop = reveal[:-1] - reveal[1:]
+        truth = ((norm.pdf(t) @ drop / total) ** 2 + (t * norm.pdf(t)) @ drop / total).max()
+        low, high = cuts[0] - updates.REACH, cuts[-1] + updates.REACH
+        points = np.linspace(low, high, int(np.ceil((high - low) / updates.SPACING)) + 1)
+        table = np.empty((3, len(points), 5))
+        kernel.curves(points, cuts, table)
+        found = kernel.sharpest(table, reveal)
+        if reveal.max() > kernel.SPREAD_OF_REVEALS * reveal.min():
+            assert found == 1.0  # the largest there is: -F'' is 1 less a variance
+        else:
+            assert truth <= found * (1 + 1e-9) + 1e-9
+            loose.append(found / truth)
+    assert len(loose) > 1000
+    assert np.median(loose) < 1.12
 
 
 def test_divergence_is_that_of_normals():

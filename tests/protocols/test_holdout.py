@@ -279,8 +279,3 @@ def test_lists_and_candidates_are_those_of_the_world_unless_named(params, candid
         for record in found.records:
             if (record.protocol, record.agent) == ("holdout", name):
                 assert record.value == pytest.approx(values[record.metric], abs=1e-12)
-
-
-def test_a_user_who_is_judged_in_several_windows_is_one_unit_of_the_interval(comparison):
-    judged_users = {user for _, held in twin.split(comparison.log, "rolling") for user in held}
-    assert {r.n for r in comparison.records if r.protocol == "holdout+split=rolling"} == {len(judged_users)}

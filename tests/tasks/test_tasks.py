@@ -425,11 +425,6 @@ def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
             evaluate(registry.uniform_policy(7), name, n_users=2)
 
 
-class Third(Always):
-    def __init__(self, n_items):
-        super().__init__(n_items, 2)
-
-
 def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     file = tmp_path / "run.json"
     asked = ["evaluate", "popularity", "--task", "cold-100-v1", "--quoted", "--users", 50]
@@ -445,7 +440,6 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     ):
         file.write_text(json.dumps(content))
         assert words in fails(capsys, "evaluate", agent, "--task", "cold-100-v1", "--verify", file)
-    done(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
     out = done(capsys, "list", "tasks")
     assert all(name in out for name in FROZEN)
     assert "planning-oracle: 1.23946 per user" in done(capsys, "describe", "fatigue-50-v1")
