@@ -18,6 +18,7 @@ from numpy.testing import assert_array_equal
 
 from recsim_mnar.cli import _can_resume
 from recsim_mnar.log import Log
+from recsim_mnar.runs.receipts import Index
 from recsim_mnar.tables.parts import verify
 from twins.cases import quick_first
 from twins.commands import done, fails, run, status_of
@@ -87,7 +88,7 @@ def test_an_interrupted_simulation_resumes(tmp_path):
                "--users", "60000", "--seed", "2", "--truth", "--workers", "1", "--out"]  # fmt: skip
     out = tmp_path / "broken"
     process = subprocess.Popen([*command, str(out)], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while process.poll() is None and not list((out / "log").glob("part-*.parquet")):
+    while process.poll() is None and not Index.of(out / "log").receipts:
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
