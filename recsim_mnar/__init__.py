@@ -137,26 +137,23 @@ _next_to_it = _Path(__file__).resolve().parents[1]
 if not _Path(__file__).with_name("agents").exists() and (_next_to_it / "agents" / "acting.py").exists():
     __path__.append(str(_next_to_it))
 
-for _world in ("sessions", "ratings", "purchases", "world"):
+for _world in ("sessions", "campaigns", "ratings", "purchases", "world"):
     _gymnasium.register(
         id=f"recsim_mnar/{_world.capitalize()}-v0",
         entry_point="recsim_mnar.envs:world_env",
         vector_entry_point="recsim_mnar.envs:world_vector_env",
         kwargs={} if _world == "world" else {"world": _world},
     )
-_gymnasium.register(id="recsim_mnar/Campaigns-v0", entry_point="recsim_mnar.envs:campaigns_env")
 
 for _file in sorted(_Path(__file__).with_name("tasks").joinpath("frozen").glob("*.toml")):
-    _lines = _file.read_text().splitlines()
-    if "environment = false" in _lines:  # to be learned from a log alone
+    if "environment = false" in _file.read_text().splitlines():  # to be learned from a log alone
         continue
-    _vector = "recsim_mnar.tasks.evaluating:task_vector_env"
     _name = _file.stem
     # sessions-slates-10-v1 is recsim_mnar/SessionsSlates10-v1.
     _words, _, _number = _name.rpartition("-")
     _gymnasium.register(
         id=f"recsim_mnar/{''.join(_word.capitalize() for _word in _words.split('-'))}-{_number}",
         entry_point="recsim_mnar.tasks.evaluating:task_env",
-        vector_entry_point=None if 'world = "campaigns"' in _lines else _vector,
+        vector_entry_point="recsim_mnar.tasks.evaluating:task_vector_env",
         kwargs={"name": _name},
     )

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.campaigns.platform import recommended_lists, run_campaign, run_campaigns, true_quality
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.commands import status_of
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "feedback_loop.py"))
@@ -61,7 +61,7 @@ class Negative(type(registry.learner("naive-cf").inner)):
 
 
 def test_negative_scores_are_no_weights(platform):
-    with pytest.raises(UserError, match="'negative' has negative scores: run it with sharpness=None"):
+    with refused("'negative' has negative scores: run it with sharpness=None"):
         run_campaign(platform, Negative())
 
 
@@ -74,8 +74,6 @@ def test_yesterdays_recommender_grades_itself_ever_better():
     assert rounds[-1].loo > 1.5 * rounds[0].loo
     assert rounds[-1].quality < 1.2 * rounds[0].quality
     assert all(0 < r.gini < 1 and 0 < r.items_shown <= 60 and 0 < r.accepted < 1 for r in rounds)
-    again = feedback_loop(world, registry.learner("cosine-cf"), rounds=4, every=40, seed=2)[1]
-    assert again == rounds
     assert np.isnan(feedback_loop(world, registry.learner("svd"), rounds=1, every=40, with_loo=False)[1][0].loo)
 
 
@@ -101,12 +99,6 @@ def test_days_and_end_of_a_run(world):
     platform = run_campaigns(world, 1, days=[10, 20], until=30)
     assert [c.day for c in platform.campaigns] == [10, 20]
     assert platform.day == 30
-
-
-def test_bad_input(world):
-    for rounds, every in ((0, 5), (2, 0)):
-        with pytest.raises(UserError, match="feedback loop needs"):
-            feedback_loop(world, registry.learner("random"), rounds=rounds, every=every)
 
 
 def test_gini():

@@ -13,12 +13,12 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.runs import files
 from recsim_mnar.runs import folder as folders
 from recsim_mnar.runs.folder import LOCK, SIMULATION, RunFolder
 from recsim_mnar.runs.receipts import INDEX, Index
 from recsim_mnar.tables.parts import verify
+from toys import refused
 
 CONTENT = {f"entry-{i}.json": f'{{"entry": {i}}}\n'.encode() * (i + 1) for i in range(3)}
 ENTRIES = st.sampled_from([*CONTENT])
@@ -102,13 +102,13 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(resume=st.sampled_from([True, True, False]))
     def open(self, resume):
         if self.owner is not None:
-            with pytest.raises(UserError, match="is being written by another process: "):
+            with refused("is being written by another process: "):
                 Owner(self.path, resume)
             return
         left = any((self.path / name).exists() for name in (SIMULATION, INDEX))
         if (self.others or left) and not (resume and left):
             before = self._bytes()
-            with pytest.raises(UserError, match="exists and is not empty"):
+            with refused("exists and is not empty"):
                 Owner(self.path, resume)
             assert self._bytes() == before
             return

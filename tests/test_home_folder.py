@@ -9,7 +9,6 @@ import pytest
 
 from recsim_mnar import Log
 from recsim_mnar.cli.options import NewPath, ReadPath
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import table
 from recsim_mnar.log.table import record_part, write_stream
 from recsim_mnar.policies import registry
@@ -19,6 +18,7 @@ from recsim_mnar.runs.receipts import Index
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.parts import verify, write_file
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.commands import all_commands, status_of
 
 
@@ -81,9 +81,9 @@ def test_rows_go_where_the_path_says(home, log, name):
 def test_what_is_read_is_where_the_path_says(home, log):
     log.write_csv("~/a.csv")
     assert len(Log.read("~/a.csv")) == len(log)
-    with pytest.raises(UserError, match="does not exist"):
+    with refused("does not exist"):
         Log.read("./~/a.csv")
-    with pytest.raises(UserError, match="does not exist"):
+    with refused("does not exist"):
         verify("./~/a.csv")
 
 
@@ -93,10 +93,10 @@ def test_a_writer_that_writes_elsewhere_is_noticed(tmp_path, log, form, monkeypa
     writer = table._writer
     monkeypatch.setattr(table, "_writer", lambda temporary, *rest: writer(temporary.with_name("elsewhere"), *rest))
     file = tmp_path / f"out.{form}"
-    with pytest.raises(UserError, match="not a readable"):
+    with refused("not a readable"):
         write_file(file, len(log), lambda path: write_stream(path, [log.columns], {}, form))
     assert {path.name for path in tmp_path.iterdir()} == {"elsewhere"}
-    with pytest.raises(UserError, match="not a readable"), RunFolder.fill(tmp_path / "log") as into:
+    with refused("not a readable"), RunFolder.fill(tmp_path / "log") as into:
         record_part(into, 0, [log.columns], {}, form)
     assert not list(tmp_path.glob("log/part-*"))
 
@@ -108,6 +108,6 @@ def test_a_receipt_has_the_rows_that_the_file_has(tmp_path, log, form):
     assert [each.rows for each in Index.read(tmp_path / "log").receipts.values()] == [len(log)]
     half = log.select(np.arange(len(log) // 2)).columns
     file = tmp_path / f"out.{form}"
-    with pytest.raises(UserError, match="read back"):
+    with refused("read back"):
         write_file(file, len(log), lambda path: write_stream(path, [half], {}, form))
     assert not file.exists()

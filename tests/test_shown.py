@@ -5,13 +5,13 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from recsim_mnar.envs import world_env, world_vector_env
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.policies import FeaturePolicy
 from recsim_mnar.policies.door import learning_of
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import refused
 from twins import histories
 from twins.cases import quick_first
 from twins.logs import log_of
@@ -89,7 +89,7 @@ def test_an_answer_is_forgotten_when_something_is_shown():
     expected[[P + 4, 2 * P + 4]] = 1
     assert_array_equal(policy.features(users), [expected, np.zeros(3 * P)])
     assert policy.describe() == {"name": "features", "features": "shown", "decay": 0.5}
-    with pytest.raises(UserError, match="item 7 is out of range"):
+    with refused("item 7 is out of range"):
         policy.learn(users[:1], np.array([P]), np.array([0.0]), np.array([0.5]))
 
 
@@ -105,9 +105,9 @@ def test_spaces_are_alike_only_for_the_same_rule():
 def test_it_is_refused_where_it_has_no_meaning():
     for world, has in (("ratings", "ratings"), ("purchases", "slates")):
         for make in (world_env, lambda made, **asked: world_vector_env(2, world=made, **asked)):
-            with pytest.raises(UserError, match=f"the {world} world has {has}"):
+            with refused(f"the {world} world has {has}"):
                 make(make_world(world, "quick"), observation="shown")
-    with pytest.raises(UserError, match="the log has item 2, but n_items = 2"):
+    with refused("the log has item 2, but n_items = 2"):
         ContextRule("shown").of(by_hand().select(by_hand()["user"] == 9), 2)
 
 

@@ -61,8 +61,7 @@ def place(tmp_path_factory):
     for name in ("sim", "train"):
         shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
     (folder / "empty").mkdir()
-    for ending in ("csv", "toml"):
-        os.mkfifo(folder / f"pipe.{ending}")
+    os.mkfifo(folder / "pipe.csv")
     rows = {
         "g.csv": GOOD,
         "none.csv": "",
@@ -84,7 +83,6 @@ def place(tmp_path_factory):
         "arrays.toml": 'world = "sessions"\narrays = 3\n[params]\n',
         "member.toml": 'world = "sessions"\nensemble = [3]\n[params]\n',
         "my_module.py": MODULE,
-        "raises.py": "1 / 0\n",
         "sheet.xlsx": "PK",
         "ending": GOOD,
     }
@@ -117,26 +115,18 @@ CALLS = [
     (("replay", "sim", "--policy", "ulbpr", "--train", "train"), "agent 'ulbpr' learns from"),
     (("replay", "rated", "--policy", "svd", "--train", "sim"), "its world is sessions, that of rated is ratings"),
     # Names.
-    ((*COMPARE, "--agents", "my_module"), "unknown agent 'my_module'"),
-    ((*COMPARE, "--agents", "./my_module.py:Mine"), "write it as package.module:name: my_module:Mine"),
-    ((*COMPARE, "--agents", "raises:Any"), "importing 'raises' raised ZeroDivisionError"),
     ((*COMPARE, "--agents", "svd+rank=0,random"), "agent 'svd+rank=0': rank must be"),
     (on("g.csv", "--estimators", "my_module"), "unknown estimator 'my_module'"),
     (on("g.csv", "--estimators", ""), "--estimators: name at least one"),
     (("compare", "--world", "ratings", "--preset", "recogym-v1"), "(it is of the sessions world)"),
     (("compare", "--option", "estimators=x"), "unknown estimator 'x'"),
-    (("describe", "agent", "ulbrp"), "did you mean 'ulbpr'?"),
     # Numbers.
     ((*SIMULATE, "--users", "1e9"), "must be written in digits: 1000000000"),
     ((*SIMULATE, "--users", "ten"), "'ten' is not a whole number, such as 2000"),
     ((*COMPARE, "--option", "level=95"), "this looks like percent: 0.95"),
     (on("g.csv", "--level", "nan"), "'nan' is not a number, such as 0.95"),
     (on("g.csv", "--level", "0,95"), "write a decimal point"),
-    (on("g.csv", "--clip", "-1"), "--clip must be a positive number, or none"),
-    (("replay", "sim", "--policy", "random", "--seed", "1.5"), "'1.5' is not a whole number"),
     (("replay", "sim", "--policy", "random", "--seed", "-1"), "--seed must be in [0, 2**64)"),
-    ((*USERS, "--set", "n_items=0"), "--set n_items=0: n_items must be at least 1"),
-    (("plan", "ab", "sim", "--lift", "5%", "--power", "1.5"), "power must be in (0, 1), got 1.5"),
     (("plan",), "name one of ab"),
     (("estimate",), "`recsim-mnar estimate --help` shows how"),
     # Files.
@@ -155,8 +145,6 @@ CALLS = [
     (on("ending"), "is neither Parquet nor CSV: tables are read from .csv"),
     (on("empty"), "holds no Parquet or CSV parts"),
     (on("two"), "two holds parts of two runs, sim.parquet and train.parquet"),
-    (on("nosuch.csv"), "does not exist: give a Parquet or CSV file"),
-    (on(""), "LOG: the path is empty"),
     (on("g.csv", "--user-column", "reward"), "column 'reward' is taken as the user"),
     (on("g.csv", "--json", "no/such/x.json"), "is not a folder. Create it"),
     (on("g.csv", "--json", "g.csv"), "would replace what is read"),
@@ -167,12 +155,12 @@ CALLS = [
     ((*USERS, "--out", "x" * 5000), "the path is too long"),
     ((*USERS, "--out", "new/" + "z" * 300), "a name has at most"),
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
+    (on(""), "LOG: the path is empty"),
     ((*USERS, "--out", ""), "--out: the path is empty"),
+    (("compare", "--protocols="), "--protocols: name at least one"),
     ((*USERS, "--out", "two"), "not empty"),
     ((*USERS, "--out", "g.csv"), "is a file: name a folder"),
     ((*USERS, "--out", "g.csv/x"), "cannot be made"),
-    (on("g.csv", "--json", "g.csv/x.json"), "--json g.csv/x.json"),
-    (on(os.fsdecode(b"caf\xe9.parquet")), "the path is not UTF-8"),
     # One column for two things.
     (on("g.csv", "--reward-column", "t"), "'t' is named as a policy's probability and as reward"),
     (on("g.csv", "--estimators", "dr"), "'dr' needs a reward model: add --fit-reward-model"),
@@ -189,23 +177,17 @@ CALLS = [
     (on("small.csv"), "no weight is above"),
     (on("long.csv"), "a row is longer than 16 MB"),
     (("simulate", "--world", "deep.toml", "--policy", "random", "--users", "5"), "TOML file: it is nested too deep"),
-    (("study", "pipe.toml"), "is no regular file"),
     (("simulate", "--world", "arrays.toml", "--policy", "random", "--users", "5"), "arrays must be a table by name"),
     (("simulate", "--world", "member.toml#1", "--policy", "random", "--users", "5"), "member 1 must be a table"),
     # Options that mean nothing here, or too much.
     (("compare", "--agents", "svd,svd"), "twice"),
-    (("compare", "--set", "n_flips=1001"), "n_flips"),
     (("compare", "--set", "p_leave_organic=0.9"), "staying"),
     (("compare", "--agnts", "svd"), "--agents"),
     ((*SIMULATE, "--users", "0"), "--users"),
     ((*SIMULATE, "--users", str(10**20)), "--users must be at most"),
     (("compare", "--user-column", "customer"), "--user-column needs --interactions"),
-    (("compare", "--interactions", "f.csv", "--world", "ratings"), "--world needs a world"),
     (("compare", "--interactions", "f.csv", "--protocols", "off_policy"), "needs propensities"),
     (("compare", "--test-share", "0.5"), "write --option test_share=VALUE"),
-    (("compare", "--drop-missing"), "--drop-missing needs --interactions"),
-    (("compare", "--protocols="), "--protocols: name at least one"),
-    (("compare", "--logging="), "unknown agent ''"),
     (("simulate", "--world", "campaigns", "--policy", "random", "--users", "5", "--workers", "0"), "--workers"),
     (("simulate", "--world", "ratings", "--policy", "house", "--users", "5"), "has no recommender of its own"),
     (("simulate", "--world", "ratings", "--policy", "random", "--users", "5", "--set", "ratings_file=/"), "a folder"),
@@ -214,7 +196,6 @@ CALLS = [
     # Names that would write into the terminal.
     *(((*COMPARE, "--agents", f"{name},random"), "unknown agent") for name in HOSTILE),
     (("compare", "--world", HOSTILE[2]), "unknown world 'x\\x1b[31mred\\nline'"),
-    (on("g.csv", "--baseline", HOSTILE[1]), "\\u202eabc"),
     (on(HOSTILE[2] + ".csv"), "x\\x1b[31mred\\nline.csv does not exist"),
 ]  # fmt: skip
 OUTPUTS = {"compare": "out", "simulate": "out", "study": "out", "replay": "out.parquet"}
@@ -260,18 +241,10 @@ PYTHON = {
     ),
     "a name for a world": (lambda: recsim_mnar.compare("sessions", {}), "world must be a World"),
     "a path for interactions": (lambda: recsim_mnar.compare_interactions("x", {}), "data must be Interactions"),
-    "a preset": (lambda: recsim_mnar.make_world("sessions", 3), "preset must be a text, or None"),
     "settings as a text": (lambda: recsim_mnar.make_world("sessions", None, "a=3"), "settings must be a dict"),
     "no worlds": (lambda: recsim_mnar.run_study(None), "design must be a table by name"),
-    "a number of parts": (lambda: Log({}).split("x"), "n_parts must be a whole number"),
     "a log that is none": (lambda: recsim_mnar.calibrate(3), "log must be a Log or a path"),
     "a protocol": (lambda: recsim_mnar.compare(WORLD, {}, protocols="loocv"), "protocols must be a list, got 'loocv'"),
-    "an agent": (
-        lambda: recsim_mnar.run_study({"worlds": ["sessions"], "agents": "svd"}),
-        "agents must be a list, got 'svd'",
-    ),
-    "columns as a text": (lambda: recsim_mnar.plan_ab(LOG, "5%", columns="reward"), "columns must be a table by name"),
-    "no world to validate": (lambda: recsim_mnar.validate(None, LOG), "a world must derive from"),
     "a class to validate": (lambda: recsim_mnar.validate(type(WORLD), LOG), "make an object of it"),
     "a column without a name": (lambda: LOG.with_column("", np.ones(1)), "a column's name is empty"),
     "one log": (lambda: Log.concat(LOG), "logs must be a list of logs"),
@@ -279,17 +252,12 @@ PYTHON = {
         load.__name__: (lambda load=load: load(3), "a path must be a text or a Path")
         for load in (datasets.read_ratings, datasets.load_coat, datasets.load_ml100k, datasets.load_yahoo_r3)
     },
-    "read_ratings of nothing": (lambda: datasets.read_ratings(""), "a path must be a text or a Path"),
-    **{
-        f"{write.__name__} of a path": (lambda write=write: write("path"), "decisions must be Decisions")
-        for write in (export.to_obp, export.to_vw, export.to_d3rlpy, export.to_minari)
-    },
+    "a path for decisions": (lambda: export.to_obp("path"), "decisions must be Decisions"),
     "feedback": (lambda: export.from_obp("x"), "feedback must be a table by name"),
     "examples": (lambda: export.from_vw(3, 2), "lines must be lines of text"),
     "a dataset": (lambda: export.from_minari("x", 2), "dataset must be a MinariDataset"),
     "actions as words": (lambda: export.from_arrays(2, [[0]], ["a"], [1], [0.5]), "action must hold whole numbers"),
     "a context too short": (lambda: export.from_arrays(2, [0], [0, 1], [1, 1], [1, 1]), "context must have one row"),
-    "calibrate": (lambda: recsim_mnar.calibrate(Log({}), n_items=1), "n_items must be a whole number"),
 }
 
 
@@ -372,8 +340,6 @@ def test_want_of_memory_is_no_damaged_file():
     ("mean", "target", "texts"),
     [
         (1.0004, 1.0, ("1.0004", "1")),
-        (0.8999, 0.9, ("0.8999", "0.9")),
-        (1.0, 1.0, ("1", "1")),
         (2.378, 1.0, ("2.38", "1")),
     ],
 )

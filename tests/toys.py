@@ -17,6 +17,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.jit import interpreted
 from recsim_mnar.log import Log
 from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.protocols.comparison import compare, experiment_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds import make_world
 
@@ -156,6 +157,16 @@ def campaigns_log():
         platform.recommend(*platform.draw_lists(weights))
     platform.advance(500)
     return platform_log(platform)
+
+
+def small_comparison(learners, users=60, *, world=(), protocols=None, seed=0, tie=0.0, raw=None, **options):
+    """Compare agents, given or named, in a small sessions world."""
+    made = make_world("sessions", "quick", ["n_items=20", "n_flips=5", *world])
+    sizes = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), users)
+    settings = experiment_of(made).settings("quick", sizes | options)
+    if not isinstance(learners, dict):
+        learners = {name: registry.learner(name) for name in learners}
+    return compare(made, learners, protocols=protocols, settings=settings, seed=seed, tie=tie, raw=raw)
 
 
 def record(protocol, agent, value, metric="ctr", half=0.0, **details):

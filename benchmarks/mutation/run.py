@@ -45,8 +45,8 @@ TESTS = (
     "tests/own_log/test_refute.py",
     "tests/own_log/test_segments.py",
     "tests/protocols/test_uplift_protocol.py",
-    "tests/test_least_propensity.py",
     "tests/test_mixture.py",
+    "tests/test_support.py",
 )
 RULE_TESTS = (
     "tests/estimators/test_verdict_rules.py",

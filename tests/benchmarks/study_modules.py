@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-from recsim_mnar.errors import UserError
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -39,10 +37,3 @@ def study_module(study: str, name: str) -> ModuleType:
     with bring(study, name) as found:
         pass
     return sys.modules.setdefault(name, found[name])
-
-
-def refused(call: Callable[[], object], text: str) -> None:
-    """The call fails with one line that says so."""
-    with pytest.raises(UserError, match=text) as caught:
-        call()
-    assert "\n" not in str(caught.value)

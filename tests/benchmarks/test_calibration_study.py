@@ -18,10 +18,6 @@ def test_ranks(run):
     assert {run.rank_of(2.0, draws, number) for number in range(30)} == {1, 2, 3}  # ties by lot
 
 
-def test_holm(run):
-    assert run.holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
-
-
 def test_bands_hold_uniform_ranks_and_no_others(run):
     draw = np.random.default_rng(4)
     p = [run.ecdf_p(draw.integers(0, 100, 80), simulated=300) for _ in range(60)]

@@ -19,14 +19,12 @@ def damage():
 @pytest.fixture(scope="module", autouse=True)
 def small_parts(damage):
     children = damage["children"]
-    before = [(m, name, getattr(m, name)) for m, name in (
-        (children.executor, "SHARD_USERS"), (children.items, "SHARD_USERS"), (children.run_folder, "SHARD_USERS"),
-        (children.run_folder, "PART_SHARDS"), (children.replayed_log, "SHARD_USERS"),
-        (children.replayed_log, "PART_SHARDS")) if hasattr(m, name)]  # fmt: skip
-    children.small_parts()
-    yield
-    for module, name, value in before:
-        setattr(module, name, value)
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (children.executor, children.items, children.run_folder, children.replayed_log):
+            for name in {"SHARD_USERS", "PART_SHARDS"} & {*vars(module)}:
+                patch.setattr(module, name, getattr(module, name))
+        children.small_parts()
+        yield
 
 
 @pytest.fixture(scope="module")

@@ -13,6 +13,7 @@ from scipy import stats
 
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.off_policy import off_policy
+from recsim_mnar.replays.probabilities import replay
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "jeunen2019"
 
@@ -96,21 +97,10 @@ def test_the_papers_interval_takes_the_unclipped_weights(study, logs):
     }
     low, high = study["analysis"].paper_interval(found["clipped_ips"], found["ips"])
     shown = log.is_bandit
-    target, reward = np.zeros(shown.sum()), log["reward"][shown]
-    place, user = 0, -1
-    for row in range(len(log)):
-        if log["user"][row] != user:
-            user = log["user"][row]
-            policy.reset(np.array([user]))
-        if shown[row]:
-            target[place] = policy.probabilities(np.array([user]))[0, log["action"][row]]
-            place += 1
-        else:
-            policy.observe(np.array([user]), log["item"][row : row + 1])
-    weight = target / log["propensity"][shown]
+    weight = replay(log, policy)[shown] / log["propensity"][shown]
     assert weight.max() > 3.0
     n = int(len(weight) * weight.mean() ** 2 / (weight**2).mean())
-    capped = reward * np.minimum(weight, 3.0)
+    capped = log["reward"][shown] * np.minimum(weight, 3.0)
     half = stats.t.ppf(1 - 0.00125, n - 1) * capped.std() / np.sqrt(n)
     assert (low, high) == pytest.approx((capped.mean() - half, capped.mean() + half), rel=1e-9)
 
@@ -143,17 +133,6 @@ def test_of_equal_distances_those_are_taken_that_numpy_takes_without_vector_inst
         assert study["authors"].smallest(values, k).tolist() == [int(place) for place in line.split()]
 
 
-def test_the_selection_in_plain_python(study):
-    """The compiled kernel's own source, run by Python; the front holds the k smallest."""
-    select = sys.modules["_select_kernel"].select
-    values = np.random.default_rng(3).integers(0, 7, 60).astype(float)
-    left, place = values.copy(), np.arange(60)
-    assert select.py_func(left, place, 20)
-    assert place[:20].tolist() == study["authors"].smallest(values, 20).tolist()
-    assert sorted(values[place[:20]]) == sorted(values)[:20]
-    np.testing.assert_array_equal(left, values[place])
-
-
 def test_all_that_the_notebooks_seeds_settle_agrees_to_the_printed_digit(study):
     """Its 24 rows but Random's A/B test and the draws of Figure 1; the page as committed."""
     published = json.loads((FOLDER / "published.json").read_text())
@@ -173,17 +152,3 @@ def test_a_kept_part_leaves_the_others_and_makes_the_page(study, tmp_path):
         tables.keep(section, found, tmp_path)
     assert json.loads((tmp_path / "results.json").read_text()) == results
     assert (tmp_path / "results.md").read_text() == (FOLDER / "results.md").read_text()
-
-
-def test_an_estimate_that_ranks_no_better_is_not_called_better(study):
-    """By values clipped IPS is above leave-one-out in none of the three sets; by upper bounds in two of them."""
-    results = json.loads((FOLDER / "results.json").read_text())
-    published = json.loads((FOLDER / "published.json").read_text())
-    tables = study["tables"]
-    found = {row.quantity: row.holds for row in tables.observations(results["catalogues"], published)}
-    for label, holds in (("values", (False, False, False)), ("upper bounds", (True, True, False))):
-        sets = (tables.TRAINED, tables.NOTEBOOK, tables.DESCRIBED)
-        assert tuple(found[f"abstract, {label} (methods: {name})"] for name in sets) == holds
-    rows = [results["catalogues"]["observations"][name] for name in (tables.TRAINED, tables.NOTEBOOK, tables.DESCRIBED)]
-    assert [round(row["tau clipped IPS"]["mean"], 2) for row in rows] == [0.80, 0.74, 0.51]
-    assert [round(row["tau leave-one-out"]["mean"], 2) for row in rows] == [0.78, 0.74, 0.67]

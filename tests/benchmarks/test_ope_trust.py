@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from study_modules import bring, refused
+from study_modules import bring
 
 from recsim_mnar.rng import derive_seed
+from toys import refused
 
 NAMES = ("worlds", "families", "halves", "scoring", "entries", "tables", "run", "worlds_v2", "families_v2", "halves_v2")
 
@@ -85,7 +86,8 @@ def test_an_own_entry_runs_beside_the_others_and_only_it_is_made_again(study, mo
     run.main(["--quick", "--entry", "my_gate:gate", "--out", str(tmp_path / "out")])
     assert capsys.readouterr().out == first
     assert kept == {path: path.stat().st_mtime_ns for path in (tmp_path / "out").rglob("*.json")}
-    refused(lambda: run.main(["--quick", "--entry", "my_gate:none"]), "--entry my_gate:none")
+    with refused("--entry my_gate:none"):
+        run.main(["--quick", "--entry", "my_gate:none"])
 
 
 def test_the_page_has_every_entry_and_every_family(study):
@@ -93,10 +95,6 @@ def test_the_page_has_every_entry_and_every_family(study):
     found = json.loads((folder / "results.json").read_text())
     assert set(found["entries"]) == set(study["entries"].ENTRIES)
     assert set(found["families"]) == set(study["families"].FAMILIES)
-    logs = study["halves"].settings()["logs"]
-    for entry in found["entries"].values():
-        assert entry["both"]["logs"] == 2 * entry["hidden"]["logs"] == 2 * 3 * logs * len(found["families"])
-        assert sum(entry["families"].values()) == len(found["families"])
     for page, names in (("README.md", found["entries"]), ("results.md", [*found["entries"], *found["families"]])):
         text = (folder / page).read_text()
         assert [name for name in names if f"\n| `{name}` |" not in text] == []
@@ -129,7 +127,8 @@ def test_v2_is_as_it_was_frozen(study, monkeypatch, tmp_path):
     halves.seed_of.cache_clear()
     other.write_text(other.read_text().replace('"families_v2.py" = "', '"families_v2.py" = "0'))
     assert halves.changed() == ["families_v2.py"]
-    refused(halves.check_frozen, "families_v2.py")
+    with refused("families_v2.py"):
+        halves.check_frozen()
 
 
 @pytest.mark.slow

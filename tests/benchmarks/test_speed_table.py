@@ -7,11 +7,6 @@ from study_modules import BENCHMARKS, bring
 HERE = BENCHMARKS / "speed"
 
 
-def test_the_documentation_brings_the_table():
-    page = (HERE.parents[1] / "docs" / "speed.md").read_text()
-    assert "\n[Read benchmarks/speed/results.md](../benchmarks/speed/results.md)\n" in page
-
-
 def test_the_documentation_shows_the_steps_as_they_were_measured():
     with bring("speed", "table", "stepping") as found:
         lines = found["stepping"].lines(json.loads((HERE / "results.json").read_text())["stepping"]["rates"])

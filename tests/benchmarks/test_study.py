@@ -45,11 +45,6 @@ def test_a_marked_part_is_replaced_and_the_rest_stays(tmp_path):
     assert path.read_text() == "# Title\n\n<!-- a -->\n4\n5\n<!-- a -->\n\n<!-- b -->\n2\n3\n<!-- b -->\n"
 
 
-def test_tables_and_checks_are_markdown():
-    assert _study.table(["a", ""], [[1, "x"]]) == ["| a |  |", "|---|---|", "| 1 | x |"]
-    assert _study.check_lines({"one": True, "two": False}) == ["```", "PASS  one", "short two", "```"]
-
-
 def test_limits_and_intervals_are_those_of_the_books():
     # 81 of 263: Newcombe 1998, table I. Student's t with 2 degrees of freedom: 4.302653.
     assert _study.exact_limits(81, 263) == pytest.approx((0.2527, 0.3676), abs=5e-5)

@@ -9,9 +9,10 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
 from recsim_mnar.protocols.ab_test import Interleaving
 from recsim_mnar.protocols.base import RawResults, Trial, protocol
-from recsim_mnar.protocols.comparison import compare, experiment_of
+from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.off_policy import FOLDS, item_rewards, modelled_values
 from recsim_mnar.rng import derive_seed
+from toys import small_comparison
 from twins.cases import quick_first
 
 N_ITEMS = 20
@@ -70,11 +71,10 @@ def test_modelled_values_are_means_over_what_a_policy_would_do(log, policies, na
     assert modelled_values(log, policies[name], means) == pytest.approx(expected, rel=1e-12)
 
 
-def test_a_doubly_robust_estimate_is_the_formula(world):
-    learners = {name: registry.learner(name) for name in ("random", "user-popularity", "item-knn")}
-    sizes = dict.fromkeys(("train_users", "test_users", "arm_users", "truth_users"), 80)
-    settings = experiment_of(world).settings("quick", {**sizes, "logging": "user-popularity+epsilon=0.5"})
-    found = compare(world, learners, protocols=["off_policy+estimators=dr"], settings=settings, seed=3)
+def test_a_doubly_robust_estimate_is_the_formula():
+    spec = "off_policy+estimators=dr"
+    logging = "user-popularity+epsilon=0.5"
+    found = small_comparison(("random", "user-popularity", "item-knn"), 80, protocols=[spec], seed=3, logging=logging)
     log, shown = found.log, found.log.is_bandit
     means, fold = item_rewards(log, N_ITEMS)
     rows = np.arange(shown.sum())
@@ -82,7 +82,7 @@ def test_a_doubly_robust_estimate_is_the_formula(world):
     policies = {
         name: registry.learner(name).fit(log, n_items=N_ITEMS, seed=0) for name in ("random", "user-popularity")
     }
-    estimates = {r.agent: r for r in found.records if r.protocol == "off_policy+estimators=dr"}
+    estimates = {r.agent: r for r in found.records if r.protocol == spec}
     for name, policy in policies.items():
         probabilities = chances(log, policy)
         action, reward = log["action"][shown], log["reward"][shown]
@@ -120,9 +120,7 @@ def test_two_agents_alike_are_credited_alike(world, policies):
     assert found["one"].low < found["one"].value < found["one"].high
 
 
-@pytest.mark.parametrize("spec", ["interleaving", "interleaving+users=7"])
-def test_the_number_of_users_is_an_option(world, policies, spec):
+def test_the_number_of_users_is_an_option(world, policies):
     settings = experiment_of(world).settings("quick", {"arm_users": 9})
     trial = Trial(world, {}, settings, 5, n_items=N_ITEMS, policies=dict(policies))
-    made = protocol(spec)
-    assert {record.details["users"] for record in made.judge(trial)} == {7 if "=" in spec else 9}
+    assert {record.details["users"] for record in protocol("interleaving+users=7").judge(trial)} == {7}

@@ -8,9 +8,9 @@ import pytest
 from recsim_mnar.campaigns.platform import platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import BOUND, Divergence, fit_item_weights, most_moved
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins import campaigns as twin
 from twins.logs import log_of, random_log
 
@@ -42,7 +42,7 @@ def test_profiles_count_each_pair_once_and_only_what_was_added():
         (log, np.nan, 5, "finite"),
         (Log({}), 1, 5, "no addition at all"),
     ):
-        with pytest.raises(UserError, match=says):
+        with refused(says):
             Profiles.of(of, until, n_items)
 
 
@@ -52,7 +52,7 @@ def test_a_file_without_times_is_refused(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("user,item\n1,2\n1,3\n")
     data = read_interactions(path)
-    with pytest.raises(UserError, match=r"mine\.csv has no times"):
+    with refused(r"mine\.csv has no times"):
         Profiles.of(data.log, 0, data.n_items)
 
 
@@ -129,7 +129,7 @@ def test_bad_input(two_times):
         (now, reference[:5], {}, "shape"),
         (gone, np.full(60, 1 / 61), {}, "item 5 is held at the reference time and by no user"),
     ):
-        with pytest.raises(UserError, match=says):
+        with refused(says):
             fit_item_weights(of, at, **options)
 
 

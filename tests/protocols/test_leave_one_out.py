@@ -5,19 +5,17 @@ import numpy as np
 import pytest
 
 from recsim_mnar.agents.neighbours.knn import ItemKNN
-from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Trial
-from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
-from recsim_mnar.protocols.leave_one_out import LeaveOneOut, fold_ranks, gains, held_out_views, leave_one_out
+from recsim_mnar.protocols.comparison import Setup, experiment_of
+from recsim_mnar.protocols.leave_one_out import LeaveOneOut, leave_one_out
 from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
-from recsim_mnar.worlds.registry import make_world
-from toys import Stub
+from toys import Stub, refused, small_comparison
 from twins.cases import quick_first
 from twins.logs import log_of
 
@@ -116,9 +114,8 @@ def of_list(what, rank, k):
 def test_against_plain_loops(name, candidates):
     log, ks, learner = make_log(), (1, 5, 15), registry.learner(name)
     whats = ("ndcg", "hr", "mrr")
-    records = leave_one_out(
-        log, {name: learner}, n_items=15, folds=3, seed=11, ks=ks, metrics=whats, candidates=candidates, world="w"
-    )
+    sizes = {"n_items": 15, "folds": 3, "ks": ks, "metrics": whats}
+    records = leave_one_out(log, {name: learner}, seed=11, candidates=candidates, world="w", **sizes)
     ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen").astype(int)
     assert [r.metric for r in records] == [f"{what}@{k}" for k in ks for what in whats]
     for record in records:
@@ -127,30 +124,6 @@ def test_against_plain_loops(name, candidates):
         assert (record.value, record.low, record.high) == pytest.approx(user_mean_interval(by_user, 0.95), abs=1e-12)
         assert (record.world, record.protocol, record.agent, record.n) == ("w", "loocv", name, ranks.shape[1])
         assert record.details["users_left_out"] == 39 - ranks.shape[1]
-
-
-def three_by_three(user, n_items):
-    """Of nine items three are level with each other."""
-    return (np.arange(n_items) % 3) / 9.0
-
-
-@pytest.mark.parametrize("metric", ["hr@2", "hr@5", "mrr@5", "ndcg@5", "ndcg@8"])
-def test_drawn_ties_give_the_mean_over_all_orders(metric):
-    """Of 3,000 ranks and more; by the lowest index first they are more than six standard errors away from it."""
-    log, folds, seed = make_log(n_users=40, n_items=9), 100, 5
-    views = Views.of(log)
-    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
-    held = np.stack([views.items[held_out_views(views, eligible, seed, fold)] for fold in range(folds)])
-    assert held.size > 3000
-    what, k = metric.split("@")
-    above = 3 * (2 - held % 3)
-    orders = np.array([[of_list(what, first + place, int(k)) for place in (1, 2, 3)] for first in above.ravel()])
-    error = math.sqrt(orders.var(axis=1).sum())
-    far = {}
-    for ties in ("drawn", "lowest"):
-        found = fold_ranks(log, {"x": Stub(three_by_three)}, n_items=9, folds=folds, seed=seed, ties=ties)
-        far[ties] = (gains(metric, found.ranks["x"]).sum() - orders.mean(axis=1).sum()) / error
-    assert abs(far["drawn"]) < 4 < 6 < abs(far["lowest"])
 
 
 class OneByOne(ItemKNN):
@@ -225,19 +198,6 @@ def test_users_of_one_view_lower_a_refitted_rate_in_proportion():
     assert counted.high < without.high
 
 
-def test_nobody_is_compared_with_a_training_user_of_the_same_id():
-    """With one neighbour, a user whose own rows are in the training log is judged by them, unless they are taken for
-    other people's."""
-    log = make_log(bandit=False)
-    train = log.with_column("step", log["step"] + 1)  # with the same steps they are refused, as judged views
-    learners = {"user-knn": registry.learner("user-knn+neighbours=1")}
-    known, refitted = (
-        leave_one_out(log, learners, n_items=15, train=train)[0],
-        leave_one_out(log, learners, n_items=15)[0],
-    )
-    assert known.value > 2 * refitted.value
-
-
 @pytest.mark.parametrize("train", [None, "other users"])
 def test_folds_side_by_side_change_nothing(train):
     """Refitted, and on states of their own where the fit is shared."""
@@ -276,19 +236,13 @@ def test_a_comparison_offers_the_papers_definition():
     values = {(r.agent, r.metric): r.value for r in found.records if r.protocol == PAPER}
     assert values == {(r.agent, r.metric): r.value for r in by_hand}
     assert {j.protocol for j in found.judgements} == {PAPER, "loocv"}
-    titles = [j.sentence() for j in found.judgements]
-    assert "fit_on=train" in titles[0]
-    assert "fit_on" not in titles[1]
 
 
 ONE, LISTS = 1, 3
-SMALL = {"train_users": 60, "test_users": 50, "folds": 2, "arm_users": 20, "truth_users": 20}
 
 
 def compared(slate_size, protocols):
-    world = make_world("sessions", "quick", ["n_items=30", "n_flips=5", f"slate_size={slate_size}"])
-    settings = experiment_of(world).settings("quick", SMALL)
-    return compare(world, {n: registry.learner(n) for n in AGENTS[:3]}, protocols=protocols, settings=settings, seed=4)
+    return small_comparison(AGENTS[:3], protocols=protocols, world=[f"slate_size={slate_size}"], folds=2)
 
 
 def test_where_users_are_shown_lists_these_are_judged():
@@ -296,8 +250,6 @@ def test_where_users_are_shown_lists_these_are_judged():
     metrics = ["hr@3", "mrr@3", "ndcg@3"]
     assert list(dict.fromkeys(r.metric for r in lists.records if r.protocol == "loocv")) == metrics
     assert [j.metric for j in lists.judgements] == metrics
-    assert [j.title for j in lists.judgements] == [f"leave-one-out ({metric.upper()})" for metric in metrics]
-    assert [lists.headings["loocv", metric] for metric in metrics] == ["HR@3", "MRR@3", "NDCG@3"]
     # Items one at a time: HR@1 as ever, and lists where they are asked for.
     own = {r.metric for r in single.records if r.protocol == "loocv"}
     assert own == {"hr@1", "mrr@1", "hr@10", "mrr@10"}
@@ -315,28 +267,19 @@ def test_a_protocol_forgets_the_lists_of_another_world():
     assert found == [["hr@3", "mrr@3", "ndcg@3"], ["hr@1"], ["hr@3", "mrr@3", "ndcg@3"]]
 
 
-def test_of_one_item_all_metrics_are_the_hit_rate():
-    found = compared(LISTS, [LeaveOneOut(k=1)])
-    assert {r.metric for r in found.records if r.protocol == "loocv"} == {"hr@1"}
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("loocv+k=0", "k must be a whole number of at least 1, got 0"),
         ("loocv+fit_on=test", "fit_on must be one of rest, train"),
-        ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
         ("loocv+folds=0", "folds must be a whole number of at least 1, got 0"),
-        ("loocv+folds=inf", "folds must be a whole number of at least 1"),
         ("loocv+fit_on=train+fit_on=rest", "fit_on is given twice. Give it once"),
         ("loocv+fit_on", "fit_on has no value. Write fit_on=VALUE"),
-        ("loocv+logging=", "logging has no value"),
-        ("loocv+logging=5", "unknown agent '5'"),
     ],
 )
 def test_unknown_options_of_the_protocol_are_refused(spec, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         Setup("sessions", "quick", protocols=(spec,)).resolved()
 
 
@@ -344,7 +287,7 @@ def test_unknown_options_of_the_protocol_are_refused(spec, message):
 @pytest.mark.parametrize("option", ["fit_on=train", "logging=random"])
 def test_a_world_that_trains_on_the_judged_users_refuses(world, option):
     """Its training log holds the views that would be held out."""
-    with pytest.raises(UserError, match="needs users"):
+    with refused("needs users"):
         Setup(world, "quick", protocols=(f"loocv+{option}",)).resolved()
 
 
@@ -377,11 +320,10 @@ def test_bandit_rows_stay_in_the_training_data():
     [
         (lambda user, n: np.full(n, np.nan), "NaN"),
         (lambda user, n: np.zeros(n + 1), r"must return numbers of shape"),
-        (lambda user, n: ["a"] * n, r"must return numbers of shape"),
     ],
 )
 def test_bad_scores_are_refused(score, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         leave_one_out(make_log(), {"mine": Stub(score)}, n_items=15)
 
 
@@ -389,21 +331,15 @@ def test_bad_scores_are_refused(score, message):
     ("change", "message"),
     [
         ({"folds": 0}, "folds"),
-        ({"folds": "x"}, "folds must be a whole number"),
-        ({"ks": ("x",)}, "ks"),
-        (
-            {"metrics": ("recall",)},
-            "each of metrics .recall@k is hr@k here. must be one of hr, mrr, ndcg, got 'recall'",
-        ),
+        ({"metrics": ("recall",)}, "each of metrics"),
         ({"metrics": "ndcg"}, "metrics must be a list"),
-        ({"metrics": ()}, "metrics is empty"),
         ({"train": "moon"}, "train must be a Log of other users, got 'moon'"),
         ({"ks": ()}, "ks"),
         ({"ks": (0,)}, "ks"),
         ({"level": 1.0}, "level"),
         ({"candidates": "some"}, "candidates"),
-        ({"n_items": 3}, "items must be in"),
         ({"seed": -1}, "seed"),
+        ({"n_items": 3}, "items must be in"),
         ({"one_view": "skip"}, "one_view must be one of omit, miss"),
         ({"ties": "first"}, "ties must be one of drawn, lowest"),
         ({"log": make_log().select(slice(None, None, -1))}, "out of order"),
@@ -411,7 +347,7 @@ def test_bad_scores_are_refused(score, message):
     ],
 )
 def test_bad_arguments_are_refused(change, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         leave_one_out(**{"log": make_log(), "learners": RANDOM, "n_items": 15, **change})
 
 
@@ -420,11 +356,9 @@ def reordered(log, rows):
 
 
 LEAKS = {
-    "the log itself": lambda log: log,
     "its views in another order": lambda log: reordered(log.organic(), len(log.organic())),
     "more than the log": lambda log: Log.concat([log, renamed(other_users(), 1_000)]),
     "more under the same ids": lambda log: Log.concat([log, other_users()]),
-    "some of its users": lambda log: log.select(log["user"] < 100),
     "some of its users among others": lambda log: Log.concat(
         [log.select(log["user"] < 100), renamed(other_users(), 1_000)]
     ),
@@ -433,7 +367,6 @@ LEAKS = {
 NO_LEAKS = {
     "other users under the same ids": lambda log: other_users(),
     "other users": lambda log: renamed(other_users(), 1_000),
-    "recommendations alone": lambda log: log.select(log.is_bandit),
 }
 
 
@@ -444,9 +377,8 @@ def renamed(log, by):
 @pytest.mark.parametrize("leak", LEAKS)
 def test_a_training_log_with_judged_views_is_refused(leak):
     log = make_log()
-    with pytest.raises(UserError, match="train holds views that are judged") as caught:
+    with refused("train holds views that are judged"):
         leave_one_out(log, RANDOM, n_items=15, train=LEAKS[leak](log))
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("train", NO_LEAKS)
@@ -472,43 +404,8 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
 
 
 def test_a_fit_refuses_rows_out_of_order():
-    with pytest.raises(UserError, match="out of order"):
+    with refused("out of order"):
         registry.learner("user-knn").fit(make_log().select(slice(None, None, -1)), n_items=15)
-
-
-@pytest.mark.parametrize(("values", "value"), [([0.0] * 50, 0.0), ([1.0] * 50, 1.0), ([0.5] * 50, 0.5), ([1.0], 1.0)])
-def test_interval_without_spread(values, value):
-    found, low, high = user_mean_interval(values, 0.95)
-    assert found == value
-    assert 0.0 <= low <= value <= high <= 1.0
-    assert high - low > 0.05
-
-
-def hit_rates(users, folds, a, b, generator):
-    """Independent folds at rate 1 / b, or users whose own rates follow a Beta(a, b)."""
-    rate = 1.0 / b if a is None else generator.beta(a, b, users)
-    return generator.binomial(folds, rate, users) / folds, 1.0 / b if a is None else a / (a + b)
-
-
-def reciprocal_ranks(users, folds, items, generator):
-    rank = generator.integers(1, items + 1, (users, folds))
-    return ((rank <= 10) / rank).mean(axis=1), sum(1.0 / rank for rank in range(1, 11)) / items
-
-
-@pytest.mark.verify
-@pytest.mark.parametrize(
-    ("draw", "sizes"),
-    [(hit_rates, (5_000, 10, None, 2_000)), (hit_rates, (5_000, 10, 0.01, 10.0)), (hit_rates, (300, 10, 0.3, 3.0)),
-     (hit_rates, (50, 10, 0.5, 2.0)), (hit_rates, (1_000, 1, None, 100)), (reciprocal_ranks, (5_000, 10, 2_000)),
-     (reciprocal_ranks, (300, 10, 200)), (reciprocal_ranks, (200, 1, 50))],
-)  # fmt: skip
-def test_intervals_cover(draw, sizes):
-    generator, covered = np.random.default_rng(sizes[0]), 0
-    for _ in range(400):
-        values, truth = draw(*sizes, generator)
-        _, low, high = user_mean_interval(values, 0.95)
-        covered += low <= truth <= high
-    assert covered >= 366  # of 400: 95 % less three standard errors
 
 
 @pytest.mark.parametrize("no_repeats", [False, True])
@@ -545,12 +442,9 @@ def test_the_screen_says_where_a_log_or_its_clip_decides_the_estimates(logging, 
     ("world", "preset", "params", "set_too"),
     [
         ("sessions", "quick", {"n_items": 1000}, ["n_flips=500"]),
-        ("sessions", "jeunen2019", {"n_items": 4000}, ["n_flips=2000"]),
         ("sessions", "quick", {"n_items": 1000, "n_flips": 100}, []),
-        ("sessions", "quick", {"sigma_omega": 0.1}, []),
         ("sessions", "recogym-v1", {"n_items": 1000}, []),
         ("campaigns", "quick", {"n_items": 120}, ["n_never=20", "never_from=60"]),
-        ("ratings", "quick", {"n_items": 120}, []),
     ],
 )
 def test_counts_of_items_that_were_left_behind_are_named(world, preset, params, set_too):

@@ -5,12 +5,9 @@ import json
 import numpy as np
 import pytest
 
-import toys
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.purchases.comparison import (
     METRICS,
     TRAINED,
@@ -18,12 +15,12 @@ from recsim_mnar.purchases.comparison import (
     UpliftSettings,
     draw_period,
     purchases_as_views,
-    title,
 )
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.rng import derive_seed
-from twins.commands import run
+from toys import refused
+from twins.commands import fails, run
 from twins.exposures import until
 from twins.purchases_log import propensity_matrix
 
@@ -86,12 +83,9 @@ def test_precision_expects_what_the_deployed_recommender_sells():
     seed, users = derive_seed(0, "users"), np.arange(1000)
     truth, shown = of.outcomes_of(seed, users), of.deployed_propensities(seed, users)
     probability = shown * truth.treated + (1 - shown) * truth.control
-    top = np.argsort(-np.bincount(_past_purchases(comparison), minlength=20), kind="stable")[:5]
+    past = purchases_as_views(until(comparison.exposures, 3))["item"]
+    top = np.argsort(-np.bincount(past, minlength=20), kind="stable")[:5]
     assert errors_from(record, probability[:, top].mean()) < 5
-
-
-def _past_purchases(comparison):
-    return purchases_as_views(until(comparison.exposures, 3))["item"]
 
 
 def test_the_ab_test_shows_the_slates_as_the_world_would():
@@ -130,35 +124,6 @@ def test_an_agents_numbers_do_not_depend_on_who_else_is_judged():
 # ------------------------------------------------------------------------------------------------------ judging metrics
 
 
-def made_up(protocol, agent, metric, value, reference=False):
-    details = {"paired_half_widths": {"a": 0.001, "b": 0.001}, **({"reference": True} if reference else {})}
-    return toys.record(protocol, agent, value, metric, 0.1, **details)
-
-
-RANKINGS = [
-    Ranking("uplift", metric, title(metric), Target("cp@5", "uplift")) for metric in ("precision@5", "uplift_snips@5")
-]
-
-
-def test_metrics_are_held_against_the_truth_and_references_are_not_picked():
-    table = {
-        "a": (0.5, 0.1, 0.02), "b": (0.4, 0.3, 0.08), "oracle": (0.9, 0.9, 0.9),
-    }  # fmt: skip
-    records = []
-    for agent, (precision, snips, truth) in table.items():
-        reference = agent == "oracle"
-        records += [
-            made_up("uplift", agent, "precision@5", precision, reference),
-            made_up("uplift", agent, "uplift_snips@5", snips, reference),
-            made_up("truth", agent, "cp@5", truth, reference),
-        ]
-    precision, snips = judge(records, RANKINGS)
-    assert (precision.pick, precision.best, precision.kendall_tau) == ("a", "b", -1)
-    assert precision.cost == pytest.approx(0.06)
-    assert (snips.pick, snips.cost, snips.kendall_tau) == ("b", 0, 1)
-    assert (precision.result, snips.result) == ("loses 75 % of the uplift", "the best")
-
-
 def test_the_oracle_is_the_largest_true_uplift():
     comparison = compared(world(), ["random", "popularity", "item-knn"])
     true = {r.agent: r.value for r in comparison.records if r.metric == "cp@5"}
@@ -173,8 +138,7 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
     results = []
     for workers in (1, 3):
         out = tmp_path / str(workers)
-        status, text, err = run(capsys, *QUICK, *TINY, *SIZES, "--workers", workers, "--out", out)
-        assert status == 0
+        assert run(capsys, *QUICK, *TINY, *SIZES, "--workers", workers, "--out", out)[0] == 0
         results.append([(out / name).read_bytes() for name in ("results.json", "summary.json", "report.html")])
     assert results[0] == results[1]
     records = json.loads(results[0][0])["records"]
@@ -184,11 +148,8 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
         ("ab_test", "uplift@5"), ("truth", "cp@5"),
     }  # fmt: skip
     summary = json.loads((out / "summary.json").read_text())
-    assert all(j["title"] in text for j in summary["judgements"])
     assert [j["metric"] for j in summary["judgements"]] == [*(f"{m}@5" for m in METRICS), "uplift@5"]
     assert summary["agents"] == {"random": "random", "popularity": "popularity", "item-knn": "item-knn"}
-    assert "offline metrics, 4 further periods" in err
-    assert "UpliftSNIPS@5" in (out / "report.html").read_text()
     assert len(Log.read(out / "log").validate(20).users()) == 120
     assert Exposures.read(out).n_periods == 8
 
@@ -206,16 +167,11 @@ def test_factor_models_are_trained_as_the_settings_say_unless_their_names_do():
 
 BAD = [
     (["--option", "length=60"], "lists of N = 60 items cannot be made of 20 items: choose N in 1..20"),
-    (["--option", "length=0"], "lists of N = 0 items"),
     (["--option", "test_periods=0"], "test_periods must be a whole number of at least 1"),
     (["--option", "metrics=uplift_snisp"], "metrics must be one of"),
     (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
-    (["--agents", "mf-ips-ratings"], "revealed ratings"),
     (["--agents", "random,popularity+epsilon=0.1"], "softening would change nothing"),
-    (["--agents", "bpr+updates=0"], "updates must be"),
     (["--option", "test_users=5"], "--option: this world's comparison has no option 'test_users'"),
-    (["--test-periods", "5"], "write --option test_periods=VALUE"),
-    (["--logging", "svd"], "--logging: this world's comparison has no option"),
     (["--clip", "0.5"], "clip must be at least 1"),
     (["--option", "train_users=1"], "train_users must be at least 2"),
     (["--option", "length=1", "--option", "metrics=uplift"], "uplift has no estimate"),
@@ -224,18 +180,8 @@ BAD = [
 
 @pytest.mark.parametrize(("more", "words"), BAD, ids=lambda v: " ".join(v) if isinstance(v, list) else None)
 def test_mistakes_are_one_line(capsys, tmp_path, more, words):
-    status, _, err = run(capsys, *QUICK, *TINY, "--out", tmp_path / "out", *more)
-    assert status == 2
-    assert [line for line in err.splitlines() if line.startswith("error: ")] == [err.splitlines()[-1]]
-    assert words in err.splitlines()[-1]
-    assert "Traceback" not in err
+    assert words in fails(capsys, *QUICK, *TINY, "--out", tmp_path / "out", *more)
     assert not (tmp_path / "out").exists()
-
-
-def test_what_is_of_purchases_is_refused_elsewhere(capsys, tmp_path):
-    status, _, err = run(capsys, "compare", "--preset", "quick", "--option", "length=5", "--out", tmp_path / "x")
-    assert status == 2
-    assert "--option: this world's comparison has no option" in err
 
 
 def test_an_agent_that_gives_no_numbers_is_named(monkeypatch):
@@ -245,5 +191,5 @@ def test_an_agent_that_gives_no_numbers_is_named(monkeypatch):
             policy.item_scores = np.full(n_items, np.nan)
             return policy
 
-    with pytest.raises(UserError, match="agent 'mine': a score is not a number"):
+    with refused("agent 'mine': a score is not a number"):
         compare(world(), {"mine": Nothing()}, settings=UpliftSettings(users=20, length=5))

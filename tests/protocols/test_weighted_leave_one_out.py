@@ -5,12 +5,9 @@ import pytest
 
 from recsim_mnar.agents.baselines import ConstantList
 from recsim_mnar.campaigns import comparison
-from recsim_mnar.campaigns.platform import platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import (
-    SCHEMES,
     Scheme,
-    Unweighted,
     Weighing,
     fit_item_weights,
     hit_probabilities,
@@ -19,11 +16,10 @@ from recsim_mnar.campaigns.weighing import (
     score,
     weighted_leave_one_out,
 )
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
 from recsim_mnar.worlds import make_world
-from toys import campaigns_log
+from toys import campaigns_log, refused
 from twins.logs import random_log
 
 N = 60
@@ -40,12 +36,6 @@ def profiles(log):
 
 
 # ------------------------------------------------------------------------------------------------------------- schemes
-
-
-def test_the_classical_score_draws_a_user_and_then_an_item(profiles):
-    before, now = profiles
-    probabilities = make_scheme("unweighted").weigh(now, before).probabilities
-    np.testing.assert_allclose(probabilities, 1 / now.lengths()[now.owners()] / now.n_users)
 
 
 def test_weights_bring_back_the_items_probabilities(profiles):
@@ -102,7 +92,7 @@ def test_a_list_longer_than_k_recommends_what_the_user_does_not_hold():
         assert probabilities[e] == (i in shown)
 
 
-@pytest.mark.parametrize("name", ["popularity", "item-knn", "user-knn", "random"])
+@pytest.mark.parametrize("name", ["popularity", "item-knn", "user-knn", "random", "cosine-cf"])
 def test_other_agents_are_refitted_without_the_pair(name):
     profiles = Profiles.of(random_log(4, 20, 9, 6), 99, 9)
     own, learner = profiles.to_log(), registry.learner(name)
@@ -145,44 +135,6 @@ def test_several_reference_times_and_records(log):
     assert len(unweighted) == 2  # the same for both references
 
 
-def test_the_closed_form_gives_the_ranks_of_a_policy_that_ignores_own_views(monkeypatch):
-    profiles = Profiles.of(random_log(4, 40, 9, 6), 99, 9)
-    learner = registry.learner("cosine-cf")
-    closed = hit_probabilities(profiles, learner, 3)
-    monkeypatch.delattr(type(learner.inner), "leave_one_out_ranks")
-    np.testing.assert_array_equal(hit_probabilities(profiles, learner, 3), closed)
-
-
-# ------------------------------------------------------------------------------------------- what the paper says of it
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-def test_weights_stabilise_constant_lists_in_the_papers_preset():
-    world = make_world("campaigns", "viadeo")
-    found = platform_log(run_campaigns(world, 0))
-    before, now = Profiles.of(found, 300, 180), Profiles.of(found, 500, 180)
-    from recsim_mnar.agents.baselines import MostRecommended, times_recommended
-
-    g1 = np.isfinite(MostRecommended().fit(found, n_items=180).item_scores)
-    held = np.where(times_recommended(found, 180) > 0, -1, before.n_holders())
-    g2 = np.argsort(-held, kind="stable")[:5]
-    p0 = before.item_probabilities()
-    change = {}
-    for p in (0, 20, 80, 180):
-        weights = fit_item_weights(now, p0, p).weights
-        share = weights[now.items]
-        share /= np.repeat(np.add.reduceat(share, now.starts[:-1]), now.lengths())
-        found_p = np.bincount(now.items, share, minlength=180) / now.n_users
-        change[p] = [found_p[g].sum() / p0[g].sum() - 1 for g in (g1, g2)]
-    assert 0.20 < change[0][0] < 0.30
-    assert -0.37 < change[0][1] < -0.30
-    assert abs(change[20][0]) < 0.03
-    assert change[20][1] < -0.25
-    assert max(np.abs(change[80])) < 0.01
-    assert max(np.abs(change[180])) < 1e-5
-
-
 # ----------------------------------------------------------------------------------------------------------- bad input
 
 
@@ -202,13 +154,11 @@ def test_bad_input(log, profiles):
         ({"schemes": ["loocv"]}, "does not weigh pairs. Name one of"),
         ({"schemes": ["weihgts"]}, "did you mean 'weights'"),
     ):
-        with pytest.raises(UserError, match=says.replace("+", r"\+")):
+        with refused(says.replace("+", r"\+")):
             call(**changes)
     learners = {"svd": registry.learner("svd")}
-    with pytest.raises(UserError, match="cannot leave out every view"):
+    with refused("cannot leave out every view"):
         call()
-    assert set(SCHEMES) == {"unweighted", "weights"}
-    assert isinstance(make_scheme("unweighted"), Unweighted)
 
 
 @pytest.mark.parametrize(
@@ -223,6 +173,5 @@ def test_a_protocol_that_cannot_weigh_is_refused_before_the_platform_is_simulate
         raise AssertionError("refused before")
 
     monkeypatch.setattr(comparison, "run_campaigns", simulated)
-    with pytest.raises(UserError, match=says) as caught:
+    with refused(says):
         compare(make_world("campaigns", "quick"), {"random": registry.learner("random")}, protocols=[protocol])
-    assert "\n" not in str(caught.value)

@@ -8,7 +8,6 @@ import json
 import math
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import gymnasium as gym
@@ -25,42 +24,10 @@ from recsim_mnar.tasks import datasets, task, tasks
 from recsim_mnar.tasks.datasets import QUALITIES, recipe_of
 from toys import refused
 from twins.cases import quick_first
-from twins.commands import done, run
+from twins.commands import done, fails
 
 FOLDER = Path(recsim_mnar.__file__).parent / "tasks" / "recipes"
-FROZEN = {
-    "cold-100-v1-good": "dca5a4972d6227853e6b543cbf1e477f0ec36dd21723e7930f946f7c5f241f18",
-    "cold-100-v1-mediocre": "070c02fb21d2cfa4b1c00ea00a65ea2c2eb908c3cd374921d807b4d8e92db645",
-    "cold-100-v1-random": "560fd5e4786b6b9fd2f37174347c1cf348aaae7b9385f5aeba739f446552a2bb",
-    "drifting-100-v1-good": "569acaf6510fe9c95c29166f020a9d246525c5cd410cd8f4b787f2ada26801a8",
-    "drifting-100-v1-mediocre": "2ef3ed8bfb58370aa5c8d6c3fca24e8c3cc134ce11a30776656da00a5fb1550d",
-    "drifting-100-v1-random": "f6ccb661754c774e9a65a65329148421be163c888e9999d52ef0d6305f83e5db",
-    "fatigue-50-v1-good": "8e594bdd05de76171096be554a23ff3d14265a99af5b0639260d01a797c9d058",
-    "fatigue-50-v1-mediocre": "5245444e2096cbffb585a060e996682fd5a0cecb1f046c815ffa381d8a904cb6",
-    "fatigue-50-v1-random": "04287c9642256c69ca115f792b684da5a0186d7685b3f7ea91ab34d6b0bf71e3",
-    "flipped-100-v1-good": "965a49ae73db81e41615318f561ab140a90155e0e25d4e952b0a81e8898c0b3b",
-    "flipped-100-v1-mediocre": "05a36c6fe5fcac46b8b591242d4fd573444c05eefb75a5b359b2e114b112fdd5",
-    "flipped-100-v1-random": "519bbf0fa224f072d3d90640e6f2daee0af1f8ddd0ba14d9e747d66f5e356776",
-    "from-log-100-v1-mediocre": "9311a2823d6dc54c708040f380872ae2037c6b32c8ef099b49f9e0db5d7bfdfc",
-    "popularity-100-v1-good": "ceaecd5be779f4d8f5749381613b3cfbafa90d2f44affca7213b41574fc4552d",
-    "popularity-100-v1-mediocre": "077b8993e477f303d6d8a22f4bfd23579c388b77591cf864dc79884f8e2b4956",
-    "popularity-100-v1-random": "1409cc890b81cfb187716cdf48d4f60e023e91d214d861b3a55404fc6fb1fad3",
-    "ratings-100-v1-good": "2389cbce26455f6466d67ed0978449b6b4e947be7767338ffc18869340f977fa",
-    "ratings-100-v1-mediocre": "2437c327d0734df824558703c0557c2b1c2667fc5aeef5772a2e21f312a780ac",
-    "ratings-100-v1-random": "07ca9b24a4a219a72aecaa2c64fb987b8d26c6b186b4ac83d6e2e0a6057bae17",
-    "retention-50-v1-good": "2b9429fac9ffdd9fd51354a7ccd0b3f803bcba486aefa25846b2692a022ff451",
-    "retention-50-v1-mediocre": "966557bfb4f52b5251e4c22e894f0c9a883c1d0d2eec8e328f8d10f0005e8cf8",
-    "retention-50-v1-random": "6bd02f370f6a8130d2cfcdcebfe3dff8069b3d7656c533fca36c6f9a5b8cbeda",
-    "sessions-10-v1-good": "12999557b7429be0be6fc7acf86ca1180653434bda9285a09b5f415727f68326",
-    "sessions-10-v1-mediocre": "97967618172a9060b73362821003051e117f073e59fb8960600f90dca4f583bd",
-    "sessions-10-v1-random": "e4ef9aa9fa75d4c3a9d104288b0027a2b03c0157506f05aca3da8ec4b987d484",
-    "sessions-1000-v1-good": "2474ee434015366521ff28ff16458c0c9cec153bc528fbdd9edfbe780102ea16",
-    "sessions-1000-v1-mediocre": "dffa1e274cfe2a9992747b764fcfb822c7fb4f3c5c49dfc6c51af2987fd1adf0",
-    "sessions-1000-v1-random": "232cc0db9a4b5f86856efcbf9e660808c4112c6199c5c999b081f226a6fcacd6",
-    "sessions-slates-10-v1-good": "ed9682d6b0dc5395b7a3b8a6dc4a354cbc7dce1999d078460aaf24e9470f5584",
-    "sessions-slates-10-v1-mediocre": "38a730ff9e7a1e63d8519f7f481b2b973147e099552b6cda7f74febef223e1ed",
-    "sessions-slates-10-v1-random": "98349ff446274728e67d0d3966d7b361f7aeb1773f73aef6bd8b227d057d8fa9",
-}
+FROZEN = dict(line.split()[::-1] for line in (Path(__file__).parent / "recipes.sha256").read_text().splitlines())
 """Sha256 of each recipe, in which the sha256 of its data stands: a recipe is never changed."""
 SMALL = [("cold-100-v1", quality) for quality in QUALITIES] + [
     ("ratings-100-v1", "random"),
@@ -92,7 +59,6 @@ def test_recipes_are_those_that_were_frozen():
 def test_a_recipe_gives_its_bytes(name, quality):
     """With two processes and other shards of users, too."""
     made = task_dataset(name, quality)
-    assert made.sha256 == made.recipe.sha256
     assert len(made.decisions) == made.recipe.decisions
     with pool(2) as executor:
         assert made.recipe.make(executor).sha256 == made.sha256
@@ -226,13 +192,9 @@ def test_what_there_is_not_is_said(capsys, tmp_path):
         task_dataset("cold-100-v9", "good")
     with refused("format must be"):
         task_dataset("cold-100-v1", "random").write(tmp_path / "out", "csv")
-    status, _, err = run(capsys, "dataset", "cold-100-v1", "--quality", "best", "--out", tmp_path / "new")
-    assert (status, "quality must be" in err) == (2, True)
-    assert not (tmp_path / "new").exists()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine").write_text("")
-    status, _, err = run(capsys, "dataset", "cold-100-v1", "--quality", "random", "--out", tmp_path / "full")
-    assert (status, "full" in err) == (2, True)
+    assert "full" in fails(capsys, "dataset", "cold-100-v1", "--quality", "random", "--out", tmp_path / "full")
 
 
 def test_without_minari_one_line_says_what_to_install(tmp_path, monkeypatch):
@@ -253,7 +215,7 @@ def test_the_command_writes_a_log_that_commands_read(capsys, tmp_path):
     assert recsim_mnar.read_log(out / "log").digest() == task_dataset("cold-100-v1", "mediocre").log.digest()
     done(capsys, "verify", out)
     done(capsys, "estimate", out / "log", "--target", "propensity")
-    assert run(capsys, *asked)[0] == 2  # the folder is there
+    fails(capsys, *asked)  # the folder is there
 
 
 @pytest.mark.slow
@@ -266,8 +228,3 @@ def test_it_needs_no_environments():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert int(done.stdout) == recipe_of("cold-100-v1", "random").decisions
-
-
-def test_recipes_say_all_that_they_are_made_of():
-    held = tomllib.loads((FOLDER / "cold-100-v1-good.toml").read_text())
-    assert set(held) == {name for name in vars(recipe_of("cold-100-v1", "good")) if name != "digest"}

@@ -8,20 +8,18 @@ import json
 import math
 import re
 from pathlib import Path
-from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import pytest
+from scipy import stats
 
 import recsim_mnar
 from recsim_mnar.policies import Learner, registry
-from recsim_mnar.policies.rankings import PlackettLuce
 from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS
 from recsim_mnar.simulation.items import simulate
-from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.evaluating import mean_of, task_env
@@ -29,23 +27,9 @@ from recsim_mnar.worlds.params import added
 from recsim_mnar.worlds.sessions.params import SessionsParams
 from toys import Always, refused
 from twins.cases import quick_first
-from twins.commands import done, run
+from twins.commands import done, fails
 
-FROZEN = {
-    "campaigns-60-v1": "8260b7d0ea8e7039ce0be48d13c93d690614d7c2061f7c1ad3e65c79cb6e17a0",
-    "cold-100-v1": "ea006e256c6dfcc4e1bf9245f4f4275cc16cb862139d04552c5e2a603667dcef",
-    "drifting-100-v1": "4792408f47a59e7d52a06e313edaf803823cb8a9b82701f28e1a8bff4b0e773b",
-    "fatigue-50-v1": "9c41f6ca4d3359b710e98b42d778db4617b74c771244633e0207e00dd0e4e5b8",
-    "flipped-100-v1": "0e103b68b1e82089baf17a9c8e962a1b2c00b0573e19207248467025dd420df1",
-    "from-log-100-v1": "9c987fe832bcb88b51301bca18c2e4fbd396377f01f383b75b490678ce88c67c",
-    "popularity-100-v1": "73e10f9e080c8aea33937e86aca8b83650ab1d11b8b7d1400ddc8849a146c4c0",
-    "ratings-100-v1": "719ab3862ffdc03603965c9775549a82693de3ab8a1069247c4aff5014c6c643",
-    "retention-50-v1": "824ec4d05c583cdb8a29f48cd0e157de05e9bde4f03f08859c7504039c00b385",
-    "sessions-10-v1": "e79b971617260926868cd61794df9da0a97def6a953210d040158935c6018028",
-    "sessions-1000-v1": "6b50289798291c908eedd0b48f0f437b947eec25c1f0438e7f2df2cb5e3e63b2",
-    "uplift-200-v1": "50ceec19ea73fd53bb5bc182b3072c4ec19891650dbc652470f39f37b7c6e794",
-    "sessions-slates-10-v1": "c53a623e7f599e9c78964e45f001e24162fee0c593818a898d92d731306f4331",
-}
+FROZEN = dict(line.split()[::-1] for line in (Path(__file__).parent / "tasks.sha256").read_text().splitlines())
 """A task is never changed: another one has another version."""
 UNFROZEN = {"uplift-200-v1": {"coupling": "independent"}}
 """By task, parameters that its file lacks and the provenance of its logs has all the same."""
@@ -126,9 +110,12 @@ def test_a_value_is_the_mean_over_all_users_within_the_horizon():
     assert found.value_high - found.value == pytest.approx(
         1.976 * math.hypot(error, slope * chosen.random.error), rel=1e-3
     )
-    assert found.score == pytest.approx(
-        (value - chosen.random.value) / (chosen.best.value - chosen.random.value), rel=1e-12
-    )
+    room = chosen.best.value - chosen.random.value
+    score = (value - chosen.random.value) / room
+    assert found.score == pytest.approx(score, rel=1e-12)
+    # The value depends on the frozen value of random through the slope as well.
+    parts = (error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
+    assert found.score_high - found.score == pytest.approx(1.976 * math.hypot(*parts) / room, rel=1e-3)
     short = task("ratings-100-v1")
     cut = type(short)(**{**vars(short), "horizon": 3})
     assert evaluate("random", cut, n_users=40).decisions == 3.0
@@ -176,19 +163,7 @@ def test_rankings_earn_the_clicks_of_the_slates_within_the_horizon():
     np.testing.assert_array_equal(found.decisions, rows / 10)
     assert found.decisions.max() == 5.0
 
-    class UpsideDown(PlackettLuce):
-        """The same ten items, the worst on top."""
-
-        def rank(self, users, uniforms):
-            return super().rank(users, uniforms)[:, ::-1].copy()
-
-        def propensities_of(self, users, rankings):
-            return super().propensities_of(users, rankings[:, ::-1].copy())
-
-    turned = evaluate(UpsideDown(Oracle(world), 10), chosen, n_users=100)
     best = evaluate("oracle", chosen, n_users=100)
-    assert turned.ahead_of(best).high < 0.0
-    assert f"in {best.decisions:.3g} slates; 100 public users." in repr(best)
     assert best.score_low < 1.0 < best.score_high
     for agent, expected in (("random", 0.0), ("oracle", 1.0)):
         quoted = evaluate(agent, chosen, users="quoted", n_users=100)
@@ -251,42 +226,6 @@ def test_a_platform_earns_what_its_users_are_expected_to_accept():
     assert chosen.log()["campaign"].max() == 3
 
 
-@pytest.mark.slow
-@pytest.mark.verify
-@pytest.mark.parametrize(("name", "n", "seeds"), [("uplift-200-v1", 60, 120), ("campaigns-60-v1", 20, 80)])
-def test_intervals_hold_where_an_action_is_not_one_item(name, n, seeds):
-    """At least 86 % of nominal 95 on either kind of users (p < 2e-3 otherwise at 80 seeds)."""
-    chosen, agent = task(name), UNLIKE[name][1]
-    many = {"uplift-200-v1": 20_000, "campaigns-60-v1": 600}[name]
-    truth = chosen.runner().run(chosen.runner().policy_of(agent), many, 5).rewards.mean()
-    truth = (truth - chosen.random.value) / (chosen.best.value - chosen.random.value)
-    held = {"public": 0, "quoted": 0}
-    for seed in range(seeds):
-        other = dataclasses.replace(chosen, seed=seed)
-        for users in held:
-            found = evaluate(agent, other, users=users, n_users=n)
-            held[users] += found.score_low < truth < found.score_high
-    assert min(held.values()) >= 0.86 * seeds
-
-
-@pytest.mark.slow
-@pytest.mark.verify
-def test_intervals_of_scores_hold():
-    """Of both kinds, over 150 seeds of users: at least 90 % of nominal 95 hold (p < 1e-3 otherwise)."""
-    chosen = task("cold-100-v1")
-    policy = registry.learner("popularity").fit(chosen.log(), n_items=100, seed=1)
-    truth = (chosen.runner().run(policy, 40_000, 5).rewards.mean() - chosen.random.value) / (
-        chosen.best.value - chosen.random.value
-    )
-    held = {"public": 0, "quoted": 0}
-    for seed in range(150):
-        other = type(chosen)(**{**vars(chosen), "seed": seed})
-        for users in held:
-            found = evaluate(policy, other, users=users, n_users=150)
-            held[users] += found.score_low < truth < found.score_high
-    assert min(held.values()) >= 135
-
-
 def test_quoted_users_follow_from_what_the_agent_does():
     chosen = task("cold-100-v1")
     first, again = (evaluate("popularity", chosen, users="quoted", n_users=60) for _ in range(2))
@@ -294,23 +233,6 @@ def test_quoted_users_follow_from_what_the_agent_does():
     other = evaluate("popularity+epsilon=0.01", chosen, users="quoted", n_users=60)
     assert other.behaviour != first.behaviour
     assert len({other.seed, first.seed, chosen.seed}) == 3
-
-
-def test_a_lead_is_of_pairs(capsys):
-    chosen = task("flipped-100-v1")
-    one, other = (evaluate(name, chosen, n_users=400) for name in ("user-popularity-greedy", "popularity"))
-    apart = (one.earned - other.earned) / (chosen.best.value - chosen.random.value)
-    lead = one.ahead_of(other)
-    assert lead.score == pytest.approx(apart.mean())
-    assert lead.high - lead.low == pytest.approx(2 * 1.9659 * apart.std(ddof=1) / 20, rel=1e-4)
-    assert lead.low > 0.0
-    assert other.ahead_of(one).score == -lead.score
-    with refused("of one task and the same users"):
-        one.ahead_of(evaluate("popularity", chosen, n_users=300))
-    asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 400]
-    out = done(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
-    assert f"popularity: score {other.score:.3f}; user-popularity-greedy is {lead}, user by user." in out
-    assert "user-popularity-greedy is tied, +0.000 (+0.000 to +0.000)" in out
 
 
 def test_a_lead_on_quoted_users_is_the_difference_of_scores(capsys):
@@ -329,7 +251,7 @@ def test_a_lead_on_quoted_users_is_the_difference_of_scores(capsys):
     with refused("with users=EVALUATION, on the users of the first"):
         one.ahead_of(own)
     for wrong in ({"on": "cold-100-v1"}, {"on": chosen, "n_users": 20}):
-        with refused("it is of 300 users of flipped-100-v1; ask for the same"):
+        with refused("ask for the same"):
             evaluate("popularity", users=one, **wrong)
     asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 300, "--quoted"]
     out = done(capsys, *asked, "--against", "popularity")
@@ -360,9 +282,11 @@ def test_training_seeds_of_an_agent(capsys, tmp_path):
         assert found.score == pytest.approx(np.mean(found.scores), abs=1e-12)
         assert found.score_high - found.score > 2.0 * np.std(found.scores, ddof=1) / math.sqrt(3)
         np.testing.assert_allclose(found.earned, np.mean([each.earned for each in alone], axis=0))
-        assert f"; mean of 3 training seeds, {min(found.scores):.3f} to {max(found.scores):.3f}; 0 is" in str(found)
         lead = found.ahead_of(alone[0])
-        assert lead.high - lead.low > 2.0 * np.std(found.scores, ddof=1) / math.sqrt(3)
+        influence = found.earned - alone[0].earned - lead.score * found.room
+        parts = np.array([influence.var(ddof=1) / found.room.mean() ** 2 / n, np.var(found.scores, ddof=1) / 3])
+        freedom = parts.sum() ** 2 / (parts**2 / [n - 1, 2]).sum()  # Satterthwaite's, of users and of three seeds
+        assert lead.high - lead.score == pytest.approx(stats.t.ppf(0.975, freedom) * math.sqrt(parts.sum()), rel=1e-6)
     one = evaluate([Drawn()], chosen, n_users=n)
     assert one == evaluate(Drawn(), chosen, n_users=n)
     assert "scores" not in one.to_dict()
@@ -374,52 +298,6 @@ def test_training_seeds_of_an_agent(capsys, tmp_path):
     assert "mean of 3 training seeds" in out
     assert json.loads(file.read_text())["scores"] == found.scores
     done(capsys, *asked, "--verify", file)
-
-
-class Seeded(NamedTuple):
-    """One training seed of a made-up agent: what it earns of each user is drawn."""
-
-    level: float
-    study: int
-    number: int
-    name = "made-up"
-
-
-@pytest.mark.slow
-def test_intervals_over_training_seeds_hold(monkeypatch):
-    """Of scores and of leads, over 600 studies of 4 seeds and 100 users: 95 % within four standard errors, 3.6 %."""
-    from recsim_mnar.tasks.evaluating import Known
-    from recsim_mnar.tasks.running import DecisionRunner, Earned
-
-    chosen = dataclasses.replace(task("cold-100-v1"), random=Known(0.2, 1e-9), best=Known(1.2, 1e-9))
-
-    def earned(self, policy, n, seed, executor=None):
-        luck = 0.3 * np.random.default_rng([seed, 0]).normal(size=n)
-        if not isinstance(policy, tuple):
-            return Earned(luck + (1.2 if policy == "best" else 0.2), np.ones(n), "")
-        level, study, number = policy
-        rng = np.random.default_rng([study, number])
-        own = level + 0.1 * rng.normal() + 0.5 * rng.normal(size=n)
-        return Earned(luck + own, np.ones(n), f"{study}/{number}")
-
-    monkeypatch.setattr(DecisionRunner, "run", earned)
-    monkeypatch.setattr(DecisionRunner, "policy_of", lambda self, agent: agent if agent != chosen.reference else "best")
-    monkeypatch.setattr(DecisionRunner, "random_policy", lambda self: "random")
-    held = np.zeros(3)
-    for study in range(600):
-        other = dataclasses.replace(chosen, seed=study)
-        agents = [
-            [Seeded(level, study, level_ + number) for number in range(4)] for level_, level in ((0, 0.7), (9, 0.6))
-        ]
-        one, rival = (evaluate(each, other, n_users=100) for each in agents)
-        quoted = evaluate(agents[0], other, users="quoted", n_users=100)
-        lead = one.ahead_of(rival)
-        held += (
-            one.score_low < 0.5 < one.score_high,
-            quoted.score_low < 0.5 < quoted.score_high,
-            lead.low < 0.1 < lead.high,
-        )
-    assert (np.abs(held / 600 - 0.95) < 0.036).all(), held / 600
 
 
 def test_no_number_depends_on_workers():
@@ -443,9 +321,6 @@ def test_the_horizon_of_a_task_is_frozen(name):
     for limit, bound in ((2, 2), (None, horizon), (horizon, horizon), (5000, horizon), (-1, horizon)):
         made = gym.make(identity, max_episode_steps=limit)
         assert made.spec.max_episode_steps == bound
-        assert gym.make(gym.envs.registration.EnvSpec.from_json(made.spec.to_json())).spec == made.spec
-    if name.startswith("campaigns"):  # platforms have no lanes
-        return
     for limit in (2, None, horizon):
         lanes = gym.make_vec(identity, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=limit)
         assert lanes.max_episode_steps == lanes.spec.max_episode_steps == (limit or horizon)
@@ -528,16 +403,12 @@ def test_a_tasks_parameters_are_frozen(vector):
 
 
 def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
-    with refused(r"unknown task 'fatigue-50-v2'.*fatigue-50-v1"):
+    with refused("unknown task 'fatigue-50-v2'"):
         evaluate("random", "fatigue-50-v2")
-    with refused("its n_items is 7, the log's world has 10 items"):
-        evaluate(registry.uniform_policy(7), "sessions-10-v1")
     with refused("FeaturePolicy"):
         evaluate(lambda counts: counts, "sessions-10-v1")
     with refused("n_users=500"):
         evaluate("random", "sessions-10-v1", users=500)
-    with refused("users must be"):
-        evaluate("random", "sessions-10-v1", users="hidden")
     with refused("learns from all users"):
         evaluate("lin-ucb", "sessions-10-v1", n_users=10)
     for name in UNLIKE:
@@ -549,50 +420,26 @@ def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
         evaluate(lambda observation: observation, "campaigns-60-v1", n_users=2)
     with refused("weights must be finite and not negative"):
         evaluate(lambda observation: -observation[:-1], "campaigns-60-v1", n_users=2)
-    with refused("its n_items is 7"):
-        evaluate(registry.uniform_policy(7), "uplift-200-v1", n_users=2)
-    with refused("its n_items is 7"):
-        evaluate(registry.uniform_policy(7), "campaigns-60-v1", n_users=2)
-
-
-class Third(Always):
-    def __init__(self, n_items):
-        super().__init__(n_items, 2)
+    for name in ("sessions-10-v1", *UNLIKE):
+        with refused("its n_items is 7"):
+            evaluate(registry.uniform_policy(7), name, n_users=2)
 
 
 def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     file = tmp_path / "run.json"
     asked = ["evaluate", "popularity", "--task", "cold-100-v1", "--quoted", "--users", 50]
-    out = done(capsys, *asked, "--json", file)
-    assert "popularity on cold-100-v1: score" in out
+    done(capsys, *asked, "--json", file)
     held = json.loads(file.read_text())
     assert held["task_digest"] == FROZEN["cold-100-v1"]
     out = done(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
     assert f"{file} holds." in out
-    status, _, err = run(capsys, "evaluate", "random", "--task", "cold-100-v1", "--verify", file)
-    assert status == 2
-    assert "does not hold: agent, behaviour" in err
-    file.write_text(json.dumps({**held, "score": held["score"] + 0.1}))
-    status, _, err = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
-    assert (status, "score differ" in err) == (2, True)
-    file.write_text("{}")
-    status, _, err = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
-    assert (status, "is no evaluation that --json wrote" in err) == (2, True)
-    done(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
+    for agent, content, words in (
+        ("random", held, "does not hold: agent, behaviour"),
+        ("popularity", {**held, "score": held["score"] + 0.1}, "score differ"),
+        ("popularity", {}, "is no evaluation that --json wrote"),
+    ):
+        file.write_text(json.dumps(content))
+        assert words in fails(capsys, "evaluate", agent, "--task", "cold-100-v1", "--verify", file)
     out = done(capsys, "list", "tasks")
     assert all(name in out for name in FROZEN)
     assert "planning-oracle: 1.23946 per user" in done(capsys, "describe", "fatigue-50-v1")
-    out = done(capsys, "describe", "campaigns-60-v1")
-    assert all(words in out for words in ("4 campaigns per platform", "100, seed 1000", "oracle: 5.83464 per user"))
-
-
-@pytest.mark.parametrize("name", quick_first(sorted(UNLIKE, reverse=True)))
-def test_the_command_of_other_actions(name, capsys, tmp_path):
-    file, n = tmp_path / "run.json", UNLIKE[name][0]
-    asked = ["evaluate", "popularity", "--task", name, "--users", n]
-    out = done(capsys, *asked, "--against", "deployed,oracle")
-    unit = task(name).runner().unit_noun
-    assert f"{unit} by {unit}" in out
-    assert f"{n} public {unit}s" in out
-    done(capsys, *asked, "--quoted", "--json", file)
-    assert f"{file} holds." in done(capsys, "evaluate", "popularity", "--task", name, "--verify", file)

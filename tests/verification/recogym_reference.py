@@ -4,8 +4,8 @@
     benchmarks/speed/.venvs/recogym/bin/python tests/verification/recogym_reference.py
 
 Each configuration is simulated on many catalogues (``random_seed`` = seed, seed + 1000, ...). Users are drawn after
-``reset_random_seed(epoch)``, epoch 1 for the first policy, 2 for the second and so on: with RecoGym's own epoch 0 the
-first user repeats the catalogue's first draws. The normal clock gets a seed of its own for the same reason.
+``reset_random_seed(epoch)``, with an epoch for each policy: with RecoGym's own epoch 0 the first user repeats the
+catalogue's first draws. The normal clock gets a seed of its own for the same reason.
 
 The configurations, and what the figures are, stand in ``recogym_reference.json``: each is simulated anew and replaced.
 
@@ -30,70 +30,32 @@ _SHIM["load_recogym"]()
 
 import numpy as np  # noqa: E402
 from recogym import Configuration, NormalTimeGenerator  # noqa: E402
-from recogym.agents import Agent, OrganicUserEventCounterAgent, organic_user_count_args  # noqa: E402
+from recogym.agents import OrganicUserEventCounterAgent, organic_user_count_args  # noqa: E402
 from recogym.envs.reco_env_v1 import ff  # noqa: E402
 from recogym_figures import figures_of, jackknife, sums_of  # noqa: E402
 from scipy.stats import rankdata  # noqa: E402
 
-POLICIES = ("uniform", "popularity", "user-views")
+EPOCHS = {"uniform": 1, "user-views": 3}
 OMEGAS = 4000
-STATES = ("organic", "bandit", "stop")
-TRANSITIONS = tuple((old, new) for old in (0, 1) for new in (0, 1, 2))
 
 REFERENCE = Path(__file__).with_suffix(".json")
 
 
-class Constant(Agent):
-    """Always the same item."""
-
-    def __init__(self, item):
-        super().__init__(Configuration({}))
-        self.item = item
-
-    def act(self, observation, reward, done):
-        return {**super().act(observation, reward, done), "a": self.item, "ps": 1.0, "ps-a": ()}
-
-
-class Recorder:
-    """Looks over an environment's shoulder: true click probabilities, drift, interests at leaving."""
+class ClickProbabilities:
+    """Adds up the true click probabilities of what an environment recommends."""
 
     def __init__(self, env):
         self.env = env
-        self.click_probability = 0.0
-        self.transitions = np.zeros((3, 3))
-        self.drift = np.zeros((3, 3))
-        self.leaving = 0.0
-        self.under_way = False
-        self._draw_click, self._update_state, self._reset = env.draw_click, env.update_state, env.reset
-        env.draw_click, env.update_state, env.reset = self.draw_click, self.update_state, self.reset
+        self.total = 0.0
+        self._draw_click, env.draw_click = env.draw_click, self.draw_click
 
     def draw_click(self, action):
         click = self._draw_click(action)
-        self.click_probability += ff(self.env.cached_state_seed[action])
+        self.total += ff(self.env.cached_state_seed[action])
         return click
 
-    def update_state(self):
-        before, old = self.env.omega, self.env.state
-        self._update_state()
-        change = self.env.omega - before
-        self.transitions[old, self.env.state] += 1
-        self.drift[old, self.env.state] += float((change * change).mean())
-
-    def reset(self, user_id=0):
-        self.finish()
-        self._reset(user_id)
-        self.under_way = True
-
-    def finish(self):
-        """Count the interests of the user who was under way."""
-        if self.under_way:
-            self.leaving += float((self.env.omega**2).mean())
-        self.under_way = False
-
     def remove(self):
-        env = self.env
-        self.finish()
-        env.draw_click, env.update_state, env.reset = self._draw_click, self._update_state, self._reset
+        self.env.draw_click = self._draw_click
 
 
 def new_env(settings, seed):
@@ -116,25 +78,9 @@ def log_sums(log, n_users):
     return sums_of(n_users, user, bandit, view, click, clock)
 
 
-def log_figures(s):
-    """Figures from (a pool of) log sums and what the recorder saw."""
-    return {
-        **figures_of(s),
-        "organic_sessions_per_user": s["organic_sessions"] / s["users"],
-        "ctr_with_phantom_rows": s["clicks"] / (s["decisions"] + s["users"]),
-        "omega_mean_square_at_leaving": s["leaving"] / s["users"],
-        **{
-            f"drift_mean_square {STATES[old]}->{STATES[new]}": s[f"drift{old}{new}"] / s[f"transitions{old}{new}"]
-            for old, new in TRANSITIONS
-        },
-    }
-
-
 def catalogue_sums(env, seed):
-    """Facts of one catalogue and its most viewed item; expectations are over the initial interests."""
+    """Facts of one catalogue; expectations are over the initial interests."""
     n_items, n_factors = env.Gamma.shape
-    # number_of_flips pairs of different items; an item paired with itself keeps its offset.
-    swaps = np.sum(env.mu_bandit != env.mu_organic) / 2
     omega = np.random.RandomState(seed + 900).normal(0, env.config.sigma_omega_initial, (n_factors, OMEGAS))
     share = np.zeros(n_items)
     click = np.zeros(n_items)
@@ -143,15 +89,13 @@ def catalogue_sums(env, seed):
         weights = np.exp(logits - logits.max(axis=0))
         share += (weights / weights.sum(axis=0)).sum(axis=1) / OMEGAS
         click += ff(env.beta @ part + env.mu_bandit).sum(axis=1) / OMEGAS
-    sums = {
+    return {
         "catalogues": 1,
-        "real_swaps": swaps,
         "pearson_log_view_share_click": np.corrcoef(np.log(share), click)[0, 1],
         "spearman_view_share_click": np.corrcoef(rankdata(share), rankdata(click))[0, 1],
         "mean_click_probability_of_all": click.mean(),
         "click_probability_sd_over_items": click.std(),
     }
-    return sums, int(share.argmax())
 
 
 def catalogue_figures(s):
@@ -164,41 +108,33 @@ def with_errors(rows, figures):
     return {name: {"value": float(f"{value:.6g}"), "se": float(f"{error:.3g}")} for (name, value), (_, error) in found}
 
 
-def simulate(env, policy, n_users, popular, seed):
+def simulate(env, policy, n_users, seed):
     """Log sums of one policy on one catalogue."""
-    if policy == "uniform":
-        agent = None
-    elif policy == "popularity":
-        agent = Constant(popular)
-    else:
+    agent = None
+    if policy == "user-views":
         settings = {"num_products": env.config.num_products, "random_seed": seed + 700}
         agent = OrganicUserEventCounterAgent(Configuration({**organic_user_count_args, **settings}))
-    env.reset_random_seed(1 + POLICIES.index(policy))
-    recorder = Recorder(env)
+    env.reset_random_seed(EPOCHS[policy])
+    clicks = ClickProbabilities(env)
     log = env.generate_logs(n_users, agent=agent)
-    recorder.remove()
-    sums = log_sums(log, n_users) | {"probability": recorder.click_probability, "leaving": recorder.leaving}
-    for old, new in TRANSITIONS:
-        sums[f"transitions{old}{new}"] = recorder.transitions[old, new]
-        sums[f"drift{old}{new}"] = recorder.drift[old, new]
-    return sums
+    clicks.remove()
+    return log_sums(log, n_users) | {"probability": clicks.total}
 
 
 def run(configuration):
     start = time.process_time()
-    rows = {policy: [] for policy in POLICIES}
+    rows = {policy: [] for policy in EPOCHS}
     catalogues = []
     for j in range(configuration["catalogues"]):
         seed = configuration["seed"] + 1000 * j
         env = new_env(configuration["recogym"], seed)
-        sums, popular = catalogue_sums(env, seed)
-        catalogues.append(sums)
+        catalogues.append(catalogue_sums(env, seed))
         for policy, n_users in configuration["users_per_catalogue"].items():
-            rows[policy].append(simulate(env, policy, n_users, popular, seed))
+            rows[policy].append(simulate(env, policy, n_users, seed))
     return {
         **configuration,
         "catalogue": with_errors(catalogues, catalogue_figures),
-        "policies": {policy: with_errors(rows[policy], log_figures) for policy in POLICIES},
+        "policies": {policy: with_errors(rows[policy], figures_of) for policy in EPOCHS},
         "cpu_seconds": round(time.process_time() - start, 1),
     }
 
@@ -219,21 +155,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--json", type=Path, default=REFERENCE)
     parser.add_argument("--only", nargs="+", help="names of configurations to run; the others stay as they are")
-    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the number of catalogues, for a trial")
     options = parser.parse_args()
     results = json.loads(REFERENCE.read_text())["configurations"]
     for place, configuration in enumerate(results):
         if options.only and configuration["name"] not in options.only:
             continue
-        catalogues = max(2, round(configuration["catalogues"] * options.scale))
-        results[place] = run({**configuration, "catalogues": catalogues})
-        uniform = results[place]["policies"]["uniform"]
-        print(
-            f"{configuration['name']}: {uniform['organic_events_per_user']['value']:.2f} organic and "
-            f"{uniform['bandit_events_per_user']['value']:.2f} bandit events a user, CTR {uniform['ctr']['value']:.5f} "
-            f"(se {uniform['ctr']['se']:.5f}); {results[place]['cpu_seconds']} CPU s",
-            flush=True,
-        )
+        results[place] = run(configuration)
+        print(f"{configuration['name']}: {results[place]['cpu_seconds']} CPU s", flush=True)
         write(options.json, results)
 
 
