@@ -406,6 +406,9 @@ _ROLES = {
 """Help of the option that names the column of each role."""
 
 
+_NAMES = {"user": "--user-column --cluster"}
+"""Names of a role's option that has more than one."""
+
 _OF_SLATES = ("slate", "position")
 """Roles of columns that few files have; help leaves their options to ``describe command``."""
 
@@ -413,7 +416,9 @@ _OF_SLATES = ("slate", "position")
 def column_options(*roles: str) -> Callable[[Any], Any]:
     """Make an option such as ``--user-column`` for each role; :func:`columns_of` reads their values."""
     options = [
-        option(f"--{role}-column", f"{_ROLES[role]} Recognised unless named.", hidden=role in _OF_SLATES)
+        option(
+            _NAMES.get(role, f"--{role}-column"), f"{_ROLES[role]} Recognised unless named.", hidden=role in _OF_SLATES
+        )
         for role in roles
     ]
     return all_of(*options)
