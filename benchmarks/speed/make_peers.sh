@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the virtual environments of the libraries that ours is compared with, from PyPI packages only.
 #
-#   bash benchmarks/speed/make_peers.sh [recogym] [sardine] [implicit] [sklearn] [mf] [envpool] [gymnax]     all where none is named
+#   bash benchmarks/speed/make_peers.sh [recogym] [sardine] [implicit] [sklearn] [envpool] [gymnax]     all where none is named
 #
 # PEERS_DIR  where to put them (default: .venvs beside this script)
 # PYTHON     the Python to make them with (default: python3.11)
@@ -26,7 +26,6 @@ needs[sardine]="numpy==1.26.4 gymnasium==0.29.1"
 alone[sardine]="sardine-rec==1.0.8"
 needs[implicit]="implicit==0.7.3"
 needs[sklearn]="scikit-learn==1.7.2 scipy==1.16.3 numpy==2.3.5"
-needs[mf]="scikit-surprise==1.1.5 cornac==3.0.1"
 needs[envpool]="envpool==1.2.5 gymnasium==1.4.0 numpy==2.4.6"
 # six is imported and not declared.
 needs[gymnax]="gymnax==1.0.1 jax==0.10.2 jaxlib==0.10.2 numpy==2.4.6 six"
@@ -42,14 +41,8 @@ make() {
         return 1
     fi
     "$python" -m venv --clear "$venv"
-    if [[ $name == mf ]]; then # surprise and cornac are two peers: one that does not install is left out, and said so
-        for package in ${needs[mf]}; do
-            "$venv/bin/python" -m pip install --quiet "$package" || echo "mf: $package does not install here" >&2
-        done
-    else
-        # shellcheck disable=SC2086  # a list of packages
-        "$venv/bin/python" -m pip install --quiet ${needs[$name]}
-    fi
+    # shellcheck disable=SC2086  # a list of packages
+    "$venv/bin/python" -m pip install --quiet ${needs[$name]}
     for package in ${alone[$name]:-}; do
         "$venv/bin/python" -m pip install --quiet --no-deps "$package"
     done
@@ -57,10 +50,10 @@ make() {
     echo "$name: made in $venv"
 }
 
-[[ $# -gt 0 ]] || set -- recogym sardine implicit sklearn mf envpool gymnax
+[[ $# -gt 0 ]] || set -- recogym sardine implicit sklearn envpool gymnax
 for name in "$@"; do
     if [[ -z ${needs[$name]:-} ]]; then
-        echo "make_peers.sh: no peer $name. Choose of recogym, sardine, implicit, sklearn, mf, envpool, gymnax." >&2
+        echo "make_peers.sh: no peer $name. Choose of recogym, sardine, implicit, sklearn, envpool, gymnax." >&2
         exit 2
     fi
     mkdir -p "$peers"

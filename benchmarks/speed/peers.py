@@ -1,7 +1,7 @@
 """The peers, each run by the Python of its own environment (make_peers.sh): peers.py NAME ARGUMENT ...; prints JSON.
 
 One thread each, with the peer's own defaults. What is timed here does not use PyTorch. Interactions are an .npz file
-with ``indptr``, ``indices`` and ``shape`` of a binary CSR matrix, ratings as ``users``, ``items`` and ``values``.
+with ``indptr``, ``indices`` and ``shape`` of a binary CSR matrix.
 """
 
 import json
@@ -57,31 +57,6 @@ def sardine(items, steps, lanes):
         if not lanes and (terminated or truncated):
             env.reset()
     return {"rate": rounds * max(lanes, 1) / (time.process_time() - began)}
-
-
-def sardine_slates(items, size, steps):
-    """Steps a CPU second of SARDINE's SlateTopK-Bored-v0 with random slates, drawn before the clock starts.
-
-    A step shows a slate of distinct items and returns its clicks; episodes of 100 steps, resets included. The
-    environment is made by ``gymnasium.make`` without its checker, embeddings of items drawn anew.
-    """
-    warnings.filterwarnings("ignore")
-    import gymnasium
-    import numpy as np
-    import sardine  # noqa: F401  (registers its environments)
-
-    items, size, steps = int(items), int(size), int(steps)
-    name = "sardine/SlateTopK-Bored-v0"
-    env = gymnasium.make(name, disable_env_checker=True, num_items=items, slate_size=size, env_embedds=None)
-    rng = np.random.default_rng(0)
-    slates = [rng.choice(items, size, replace=False) for _ in range(steps)]
-    env.reset(seed=0)
-    began = time.process_time()
-    for slate in slates:
-        _, _, terminated, truncated, _ = env.step(slate)
-        if terminated or truncated:
-            env.reset()
-    return {"rate": steps / (time.process_time() - began)}
 
 
 def envpool(steps, *lanes):
@@ -163,29 +138,6 @@ def implicit_top(file, out, neighbours):
     return {"fit": fitted - began, "top": ended - fitted}
 
 
-def implicit_bpr(file, factors, rate, penalty):
-    """Nanoseconds an update of implicit's BPR: an epoch has as many as there are interactions.
-
-    Its time is the difference between fits of two epochs and of one, so that setting up counts nowhere.
-    """
-    import numpy as np
-    from implicit.bpr import BayesianPersonalizedRanking
-
-    matrix = interactions(file)
-
-    def seconds(epochs):
-        model = BayesianPersonalizedRanking(
-            factors=int(factors), learning_rate=float(rate), regularization=float(penalty), iterations=epochs,
-            num_threads=1, random_state=1, verify_negative_samples=True,
-        )  # fmt: skip
-        began = time.process_time()
-        model.fit(matrix.astype(np.float32), show_progress=False)
-        return time.process_time() - began
-
-    once = seconds(1)
-    return {"ns": 1e9 * (seconds(2) - once) / matrix.nnz}
-
-
 def svd(file, out, method, rank):
     """CPU seconds of a truncated SVD by scikit-learn or scipy; ``out`` takes the right singular vectors."""
     import numpy as np
@@ -203,67 +155,13 @@ def svd(file, out, method, rank):
     return {"seconds": seconds}
 
 
-def surprise(file, rank):
-    """CPU seconds of surprise's SVD (20 epochs of SGD), and its mean squared error on what it was fitted on."""
-    from surprise import SVD, Reader, Trainset
-
-    users, items, values = ratings(file)
-    shape = (int(users.max()) + 1, int(items.max()) + 1)
-    ur, ir = {u: [] for u in range(shape[0])}, {i: [] for i in range(shape[1])}
-    for u, i, r in zip(users.tolist(), items.tolist(), values.tolist(), strict=True):
-        ur[u].append((i, r))
-        ir[i].append((u, r))
-    names = {u: u for u in range(shape[0])}, {i: i for i in range(shape[1])}
-    train = Trainset(ur, ir, *shape, len(users), Reader(rating_scale=(1, 5)).rating_scale, *names)
-
-    def fit():
-        model = SVD(n_factors=int(rank), random_state=0)
-        seconds = timed(lambda: model.fit(train))
-        guess = model.trainset.global_mean + model.bu[users] + model.bi[items]
-        return seconds, float(((guess + (model.pu[users] * model.qi[items]).sum(axis=1) - values) ** 2).mean())
-
-    return fastest(fit)
-
-
-def cornac(file, rank):
-    """The same of cornac's MF."""
-    import cornac
-
-    rows = zip(*(column.tolist() for column in ratings(file)), strict=True)
-    data = cornac.data.Dataset.build(list(rows), seed=0)
-    u, i, values = data.uir_tuple
-
-    def fit():
-        model = cornac.models.MF(
-            k=int(rank), max_iter=20, use_bias=True, early_stop=False, num_threads=1, verbose=False, seed=0
-        )
-        seconds = timed(lambda: model.fit(data))
-        guess = model.global_mean + model.u_biases[u] + model.i_biases[i]
-        return seconds, float(((guess + (model.u_factors[u] * model.i_factors[i]).sum(1) - values) ** 2).mean())
-
-    return fastest(fit)
-
-
-def ratings(file):
-    import numpy as np
-
-    with np.load(file) as data:
-        return data["users"], data["items"], data["values"]
-
-
 def timed(work):
     began = time.process_time()
     work()
     return time.process_time() - began
 
 
-def fastest(fit):
-    """Of three fits."""
-    seconds, mse = min(fit() for _ in range(3))
-    return {"seconds": seconds, "mse": mse}
-
-
-_ALL = (recogym, sardine, sardine_slates, implicit_top, implicit_bpr, svd, surprise, cornac, envpool, gymnax)
+_ALL = (recogym, sardine, implicit_top, svd, envpool, gymnax)
 PEERS = {each.__name__: each for each in _ALL}
 
 if __name__ == "__main__":

@@ -32,8 +32,6 @@ GROUPS = {
     "leave_one_out": ("fits", "held_out"),
     "neighbours": ("fits", "neighbours"),
     "svd": ("fits", "svd"),
-    "factorization": ("factorization", "rows"),
-    "bpr": ("bpr", "rows"),
     "estimators": ("estimators", "rows"),
 }
 
