@@ -1,13 +1,13 @@
 """Learning while acting, held to what it promises: `python benchmarks/online/run.py [step ...] [--quick]`.
 
-Steps: learning, coverage. What a step found is kept under runs/, and `analysis.py` makes results.json and
+Steps: learning, coverage. What a step found is kept under runs/, and the step `tables` makes results.json and
 results.md of it. Coverage is resumed where it stopped.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
+import sys
 import time
 import tomllib
 from collections.abc import Callable
@@ -15,6 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
+
+from _study import parser_of, read, table, write_results, write_text
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts, estimate_value
@@ -121,14 +125,82 @@ def coverage(quick: bool) -> list[dict[str, Any]]:
 STEPS = {"learning": learning, "coverage": coverage}
 
 
+def covered_shares() -> list[dict[str, Any]]:
+    """Share of logs whose interval holds the truth, by who logged, target and estimator."""
+    found = []
+    for path in sorted(RUNS.glob("coverage-*.jsonl")):
+        who = path.stem.removeprefix("coverage-")
+        logs = [json.loads(line) for line in path.read_text().splitlines()]
+        for k, row in enumerate(logs[0]):
+            rows = [log[k] for log in logs]
+            low, high, truth, value = (np.array([r[key] for r in rows]) for key in ("low", "high", "truth", "value"))
+            covered = float(np.mean((low <= truth) & (truth <= high)))
+            found.append(
+                {
+                    "logged by": "frozen" if who == "frozen" else f"learner, {who} lanes",
+                    "target": row["target"],
+                    "estimator": row["estimator"],
+                    "logs": len(logs),
+                    "covered": covered,
+                    "standard_error": float(np.sqrt(covered * (1.0 - covered) / len(logs))),
+                    "relative_bias": float((value - truth).mean() / truth.mean()),
+                    "relative_width": float(np.mean((high - low) / 2.0 / truth)),
+                }
+            )
+    return found
+
+
+def lines(head: list[str], rows: list[list[Any]]) -> str:
+    """A table in Markdown; the bars of a cell are no columns."""
+    return "\n".join(table(head, [[str(cell).replace("|", "/") for cell in row] for row in rows]))
+
+
+def report(found: dict[str, Any]) -> str:
+    """Markdown of all steps."""
+    runs = [r for r in found["learning"] if "rows" in r]
+    parts = [
+        "# Learning while acting: results",
+        "## One object, all its rows",
+        lines(
+            ["by", "users", "lanes", "rows", "rounds", "decisions", "replayed equal"],
+            [[r[key] for key in ("by", "users", "lanes", "rows", "rounds", "decisions", "equal")] for r in runs],
+        ),
+        lines(["asked", "refused with"], [[r["by"], r["refused"]] for r in found["learning"] if "refused" in r]),
+        "## Coverage of 95 % intervals",
+        lines(
+            ["logged by", "target", "estimator", "logs", "covered", "relative bias", "half width / value"],
+            [
+                [
+                    *(r[key] for key in ("logged by", "target", "estimator", "logs")),
+                    f"{r['covered']:.3f} ± {r['standard_error']:.3f}",
+                    f"{r['relative_bias']:+.3f}",
+                    f"{r['relative_width']:.2f}",
+                ]
+                for r in found["coverage"]
+            ],
+        ),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def write_tables() -> None:
+    """Write results.json and results.md of what is kept."""
+    path = HERE / "results.json"
+    found = read(path) | {"learning": read(RUNS / "learning.json") or [], "coverage": covered_shares()}
+    write_results(path, found, 6)
+    write_text(HERE / "results.md", report(found))
+
+
 def main() -> None:
     """Run the steps that are named."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("steps", nargs="*", help=", ".join(STEPS))
-    parser.add_argument("--quick", action="store_true", help="a small slice, printed and not kept")
+    parser = parser_of(__doc__, quick="a small slice, printed and not kept")
+    parser.add_argument("steps", nargs="*", help=", ".join((*STEPS, "tables")))
     options = parser.parse_args()
     RUNS.mkdir(exist_ok=True)
     for name in options.steps or STEPS:
+        if name == "tables":
+            write_tables()
+            continue
         began = time.process_time()
         found = STEPS[name](options.quick)
         print(f"{name}: {time.process_time() - began:.0f} CPU s")

@@ -11,14 +11,15 @@ from __future__ import annotations
 import functools
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-import experiments
 import numpy as np
 from _study import once, packed, parser_of, rounded, write_results
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from recsim_mnar import plan_ab
@@ -26,17 +27,81 @@ from recsim_mnar import plan_ab
 HERE = Path(__file__).parent
 SETTINGS = 20
 Result = dict[str, Any]
+Floats = NDArray[np.float64]
+
+DEVELOPMENT, HELD_OUT = 1_000_000, 0
+HIGHEST = 0.8
+"""Largest rate of a user: the largest lift leaves it below 1, so that every arm has the lift that its setting names."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One A/B test.
+
+    Attributes:
+        number: what it was drawn from.
+        kind: of rewards: "click", or "dwell" (gamma, of shape 2).
+        mean: reward of an average user's row.
+        rows: mean number of rows a user has.
+        lengths: how users differ in it: "same", "poisson" or "geometric".
+        spread: standard deviation of users' inclination on the log scale.
+        lift: relative.
+        power: wanted.
+        users: of the pilot.
+    """
+
+    number: int
+    kind: str
+    mean: float
+    rows: float
+    lengths: str
+    spread: float
+    lift: float
+    power: float
+    users: int
+
+
+def draw(number: int) -> Experiment:
+    """The experiment of a number."""
+    rng = np.random.default_rng([20262, number])
+    return Experiment(
+        number=number,
+        kind=str(rng.choice(["click", "click", "dwell"])),
+        mean=float(np.exp(rng.uniform(np.log(0.03), np.log(0.3)))),
+        rows=float(rng.uniform(2.0, 10.0)),
+        lengths=str(rng.choice(["same", "poisson", "geometric"])),
+        spread=float(rng.choice([0.0, 0.4, 0.8])),
+        lift=float(rng.uniform(0.05, 0.25)),
+        power=float(rng.choice([0.7, 0.8, 0.9])),
+        users=int(rng.integers(100_000, 200_000)),
+    )
+
+
+def totals(experiment: Experiment, users: int, lift: float, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """(users,) sums of rewards and (users,) numbers of rows under a relative lift."""
+    rows = np.full(users, round(experiment.rows))
+    if experiment.lengths == "poisson":
+        rows = 1 + rng.poisson(experiment.rows - 1.0, users)
+    elif experiment.lengths == "geometric":
+        rows = rng.geometric(1.0 / experiment.rows, users)
+    rate = np.full(users, experiment.mean)
+    if experiment.spread:
+        rate *= np.exp(experiment.spread * rng.standard_normal(users) - experiment.spread**2 / 2.0)
+    rate = np.minimum(rate, HIGHEST) * (1.0 + lift)
+    if experiment.kind == "dwell":
+        return rng.gamma(2.0 * rows) * 0.5 * rate, rows.astype(np.float64)
+    return rng.binomial(rows, rate).astype(np.float64), rows.astype(np.float64)
 
 
 def power_of(number: int, repeats: int) -> Result:
     """One A/B test: plan from a pilot, then run it again and again."""
-    setting = experiments.draw(number)
+    setting = draw(number)
     rng = np.random.default_rng([20264, number])
-    sums, rows = experiments.totals(setting, setting.users, 0.0, rng)
+    sums, rows = totals(setting, setting.users, 0.0, rng)
     plan = plan_ab(pilot_of(setting, sums, rows, rng), f"{100 * setting.lift}%", power=setting.power)
     found, wide = 0, []
     for _ in range(repeats):
-        arms = [arm_of(*experiments.totals(setting, plan.users, lift, rng)) for lift in (0.0, setting.lift)]
+        arms = [arm_of(*totals(setting, plan.users, lift, rng)) for lift in (0.0, setting.lift)]
         difference, error = arms[1][0] - arms[0][0], float(np.hypot(arms[0][1], arms[1][1]))
         found += difference > float(ndtri(0.975)) * error
         wide.append(float(ndtri(0.975)) * error)
@@ -47,14 +112,14 @@ def power_of(number: int, repeats: int) -> Result:
     }  # fmt: skip
 
 
-def arm_of(sums: Any, rows: Any) -> tuple[float, float]:
+def arm_of(sums: Floats, rows: Floats) -> tuple[float, float]:
     """Mean reward of an arm's decisions and its standard error by user: what an A/B test's interval is made of."""
     value = sums.sum() / rows.sum()
     residual = sums - value * rows
     return float(value), float(np.sqrt(residual @ residual * len(rows) / (len(rows) - 1.0)) / rows.sum())
 
 
-def pilot_of(setting: Any, sums: Any, rows: Any, rng: np.random.Generator) -> dict[str, Any]:
+def pilot_of(setting: Experiment, sums: Floats, rows: Floats, rng: np.random.Generator) -> dict[str, Any]:
     """Rows with these totals: clicks among a user's rows, dwell spread over them by chance."""
     user = np.repeat(np.arange(len(rows)), rows.astype(np.int64))
     place = np.arange(len(user)) - np.repeat(np.cumsum(rows) - rows, rows.astype(np.int64))
@@ -87,7 +152,7 @@ def summary(found: list[Result]) -> Result:
 def main() -> None:
     """Run what is asked for."""
     quick = parser_of(__doc__, quick="two settings that plans were developed on, few repeats").parse_args().quick
-    begin = experiments.DEVELOPMENT if quick else experiments.HELD_OUT
+    begin = DEVELOPMENT if quick else HELD_OUT
     number, tests = (2, 200) if quick else (SETTINGS, 2000)
     out = HERE / "runs" / ("quick" if quick else "held-out")
     if quick:

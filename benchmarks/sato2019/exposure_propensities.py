@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from grids import dense
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
@@ -227,6 +226,16 @@ def _bounded(logits: Floats, floor: float) -> Floats:
     if not 0 < floor < 0.5:
         raise UserError(f"floor must be in (0, 0.5), got {floor:g}")
     return np.clip(1.0 / (1.0 + np.exp(-logits)), floor, 1.0 - floor)
+
+
+def dense(exposures: Exposures, time: int) -> tuple[Any, Any]:
+    """Flags (U, I) of the recommended and of the purchased cells of one period."""
+    rows = exposures.rows_of(time)
+    recommended = np.zeros((exposures.n_users, exposures.n_items), bool)
+    purchased = np.zeros_like(recommended)
+    recommended[exposures.user[rows], exposures.item[rows]] = exposures.recommended[rows]
+    purchased[exposures.user[rows], exposures.item[rows]] = exposures.purchased[rows]
+    return recommended, purchased
 
 
 def _present(exposures: Exposures, present: Any) -> NDArray[np.bool_]:

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 from dunnhumby import load_dunnhumby
-from exposure_propensities import recent, shares
-from grids import dense
+from exposure_propensities import dense, recent, shares
 from learn import Data
 from purchase_history import PurchaseHistory
 from semi import SOURCES, log_of

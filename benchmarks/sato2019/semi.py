@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from _study import student
 from dunnhumby import load_dunnhumby
-from grids import dense
+from exposure_propensities import dense
 from learn import ACCURACY, METHODS, Data, Search, fit, kept
 from semisynthetic import rated_world, smoothed_world
 

@@ -111,22 +111,6 @@ def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path)
     assert (tmp_path / "results.md").read_text() == (run.HERE / "results.md").read_text()
 
 
-@pytest.mark.slow
-def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
-    assert sato["run"].main(["tafeng", "--quick", "--out", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    for part in ("Table 4", "Table 5", "Table 6", "Figure 3", "Random", "CausE-Prod"):
-        assert part in text
-    found = sato["tables"].kept_results(tmp_path)["tafeng"]
-    assert np.sum(found["rows"]["ulbpr"]["classes"]) == pytest.approx(1.0)
-    assert (tmp_path / "tafeng.png").stat().st_size > 10_000
-    assert sato["run"].main(["claims", "--out", str(tmp_path)]) == 0
-    result = capsys.readouterr().out
-    assert "## category\n\nnot run" in result
-    assert "checks pass" in result
-    assert "# Table 4" in (tmp_path / "results.md").read_text()
-
-
 # ------------------------------------------------------------------------------------------ cells, intervals, equations
 
 
@@ -207,7 +191,8 @@ CERTAIN = small_exposures().with_propensities(np.ones((1, 1, 1)))
 
 def tallies(exposures):
     """Per (user, item): recommended periods, purchases in them, other purchases; periods with a purchase per user."""
-    shown, bought = (np.stack(x) for x in zip(*map(exposures.dense, range(exposures.n_periods)), strict=True))
+    periods = (exposure_propensities.dense(exposures, t) for t in range(exposures.n_periods))
+    shown, bought = (np.stack(x) for x in zip(*periods, strict=True))
     active = bought.any(axis=2)
     shown = shown & active[:, :, None]
     return shown.sum(0), (shown & bought).sum(0), (bought & ~shown).sum(0), active.sum(0)

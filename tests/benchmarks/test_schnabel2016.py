@@ -22,19 +22,6 @@ def study(modules_of):
     return modules_of("schnabel2016", *names.split())
 
 
-@pytest.mark.slow
-def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, capsys):
-    assert study["run"].main(["figure2", "--quick", "--out", str(tmp_path)]) == 0
-    text = capsys.readouterr().out
-    assert "made-up ratings" in text
-    assert "PASS  alpha = 1: SNIPS is Naive to rounding" in text
-    assert text.strip() in (tmp_path / "results.md").read_text()
-    found = json.loads((tmp_path / "results.json").read_text())["figure2"]
-    assert found["shape"] == [200, 300]
-    assert len(found["mse/ips"]["rmse"]["mean"]) == len(found["alphas"]) == 2
-    assert (tmp_path / "figure2.png").stat().st_size > 10_000
-
-
 def test_skewed_predictions_are_the_papers(study):
     """The true errors of the others are held against the printed ones below."""
     truth = np.random.default_rng(0).choice([1.0, 2, 3, 4, 5], (80, 60), p=[0.5, 0.25, 0.15, 0.06, 0.04])
