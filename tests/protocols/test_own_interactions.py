@@ -52,7 +52,7 @@ def data(tmp_path):
 
 def test_lists_end_where_candidates_do(data):
     """A user who has met all but two items is recommended two."""
-    (split,) = split_log(data.log, "time", share=0.3)
+    split = split_log(data.log, "time", share=0.3)
     policy = fitted(registry.learner("popularity"), split.train, n_items=data.n_items, seed=0)
     views = split.views
     kept = np.arange(data.n_items - 2)
