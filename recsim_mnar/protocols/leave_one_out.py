@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
-from recsim_mnar.kernels.checks import level_of, list_of, one_of, whole_number
+from recsim_mnar.kernels.checks import one_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -85,8 +85,7 @@ def leave_one_out(
     Raises:
         UserError: an argument is out of range, or :func:`fold_ranks` raises an error.
     """
-    names = _metric_names(ks, metrics)
-    level_of(level, "leave-one-out: level")
+    names = [f"{metric}@{k}" for k in ks for metric in metrics]
     _check_choices(one_view=one_view)
     ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
     details = ranks.details
@@ -104,17 +103,6 @@ def leave_one_out(
             if keep_raw is not None:
                 keep_raw(metric, agent, missed=len(missed), **ranks.raw(agent, metric))
     return records
-
-
-def _metric_names(ks: Sequence[int], metrics: Sequence[str]) -> list[str]:
-    """Check list lengths and metrics, and return the names of their combinations, such as ``hr@10``."""
-    for k in ks:
-        whole_number(k, "leave-one-out: each of ks", 1)
-    for metric in list_of(metrics, "leave-one-out: metrics"):
-        one_of(metric, "leave-one-out: each of metrics (recall@k is hr@k here)", METRICS)
-    if not ks or not metrics:
-        raise UserError(f"leave-one-out: {'metrics' if ks else 'ks'} is empty. Name at least one")
-    return [f"{metric}@{k}" for k in ks for metric in metrics]
 
 
 @dataclass(frozen=True)
@@ -180,8 +168,6 @@ def fold_ranks(
             (for most users in both logs, step and item of all views of the shorter log agree), or an agent's scores are
             not numbers.
     """
-    whole_number(folds, "leave-one-out: folds", 1)
-    whole_number(n_items, "leave-one-out: n_items", 1)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     data = _FoldData.of(log, n_items, check_seed(seed), **choices)
     _check_train(log, train)

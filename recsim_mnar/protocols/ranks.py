@@ -244,7 +244,6 @@ def exhaustive_ranks(
     Raises:
         UserError: the learner would have to be fitted once per view.
     """
-    owner = views.owners()
     counting = able(learner, "leave_one_out_ranks")
     if counting is not None:
         ranks = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
@@ -252,36 +251,11 @@ def exhaustive_ranks(
             return ranks
     if learner.ignores_own_views:
         policy = fitted(learner, log, n_items=n_items, seed=derive_seed(seed, "fit"))
-        return ranks_of(name, policy, views, owner, np.arange(len(views.items)), unseen)
-    scoring = able(learner, "scores_without_each_view")
-    if scoring is None:
-        raise UserError(
-            f"agent {name!r} cannot leave out every view without refitting: use loocv, which has folds, or give it "
-            "a method scores_without_each_view"
-        )
-    above = np.empty(len(views.items), np.int64)
-    n_tied = np.empty(len(views.items), np.int64)
-    chunk = max(1, _SCORES_AT_A_TIME // n_items)
-    for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
-        seen_by = held[:0]  # no views, if their items remain candidates
-        seen = views.items[:0]
-        if unseen:
-            seen_by, seen = views_of(views, owner[held], held)
-        above_here = np.empty(len(held), np.int64)
-        tied_here = np.empty(len(held), np.int64)
-        _count(
-            name,
-            checked_scores(name, scores, len(held), n_items),
-            views.items[held],
-            seen_by=seen_by,
-            seen=seen,
-            unseen=unseen,
-            above=above_here,
-            n_tied=tied_here,
-        )
-        above[held] = above_here
-        n_tied[held] = tied_here
-    return above, n_tied
+        return ranks_of(name, policy, views, views.owners(), np.arange(len(views.items)), unseen)
+    raise UserError(
+        f"agent {name!r} cannot leave out every view without refitting: use loocv, which has folds, or give it "
+        "a method leave_one_out_ranks"
+    )
 
 
 def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, unseen: bool, seed: int) -> Ints:
