@@ -406,8 +406,7 @@ class Counted(Protocol):
 
 RAW = {
     "sessions": ({**WORLD, "protocols": ["loocv", "loocv+fit_on=train+one_view=miss", "off_policy", "ab_test",
-                                         "off_policy+estimators=dr/dm",
-                                         "holdout", "interleaving",
+                                         "off_policy+estimators=dr/dm", "holdout",
                                          "test_study_design:Counted"]}, AGENTS),
     "ratings": ({"world": "ratings", "preset": "quick", "params": {"n_items": 30}, "options": {"users": 100},
                  "protocols": ["naive", "ips", "snips"]}, ["random", "mf-naive-ratings"]),
