@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
@@ -87,50 +86,23 @@ def leave_one_out(
     """
     names = [f"{metric}@{k}" for k in ks for metric in metrics]
     _check_choices(one_view=one_view)
-    ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
-    details = ranks.details
+    ranks, all_seconds, users, details = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
     missed = np.zeros(0)
     if one_view == "miss":
         missed = np.zeros(details["users_left_out"])  # the value of each user with one view
         details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
-    for agent, seconds in ranks.seconds.items():
+    for agent, seconds in all_seconds.items():
         for metric in names:
-            values = np.concatenate([ranks.by_user(agent, metric), missed])
+            gained = gains(metric, ranks[agent])
+            values = np.concatenate([gained.mean(axis=0), missed])
             key = (world, "loocv", agent, metric)
             interval = user_mean_interval(values, level)
             records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
             if keep_raw is not None:
-                keep_raw(metric, agent, missed=len(missed), **ranks.raw(agent, metric))
+                rows = {"user": np.tile(users, folds), "value": gained.ravel(), "rank": ranks[agent].ravel()}
+                keep_raw(metric, agent, missed=len(missed), **rows, weight=np.full(gained.size, 1.0 / folds))
     return records
-
-
-@dataclass(frozen=True)
-class HeldOutRanks:
-    """Ranks of the views held out from users.
-
-    Attributes:
-        ranks: by agent, (folds, U) rank of the item held out from each of U users in each fold, 1 for the first.
-        seconds: by agent, the wall time.
-        details: kind of candidates, and numbers of users left out, folds and held-out views; JSON types.
-        users: (U,) ids of the users with two views or more.
-    """
-
-    ranks: dict[str, Ints]
-    seconds: dict[str, float]
-    details: Mapping[str, Any]
-    users: Ints
-
-    def raw(self, agent: str, metric: str) -> Mapping[str, NDArray[Any]]:
-        """Return user, gain, rank and weight of each held-out view; users count equally."""
-        ranks = self.ranks[agent]
-        flat = ranks.ravel()
-        weight = np.full(ranks.size, 1.0 / len(ranks))
-        return {"user": np.tile(self.users, len(ranks)), "value": gains(metric, flat), "rank": flat, "weight": weight}
-
-    def by_user(self, agent: str, metric: str) -> Floats:
-        """Return (U,) each user's mean of a metric."""
-        return np.asarray(gains(metric, self.ranks[agent]).mean(axis=0))
 
 
 def fold_ranks(
@@ -143,7 +115,7 @@ def fold_ranks(
     train: Log | None = None,
     executor: Executor | None = None,
     **choices: str,
-) -> HeldOutRanks:
+) -> tuple[dict[str, Ints], dict[str, float], Ints, dict[str, Any]]:
     """Rank the items of held-out views by each agent's scores.
 
     In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
@@ -162,6 +134,12 @@ def fold_ranks(
         **choices: two further arguments. ``candidates``: "all" items, "unseen" for items that are not among the user's
             remaining views, or "auto" for "unseen" if no user views an item twice and "all" otherwise. ``ties``: order
             of candidates with the held-out item's score, "drawn" or by "lowest" index first.
+
+    Returns:
+        ranks: by agent, (folds, U) rank of the item held out from each of U users in each fold, 1 for the first.
+        seconds: by agent, the wall time.
+        users: (U,) ids of the users with two views or more.
+        details: kind of candidates, and numbers of users left out, folds and held-out views; JSON types.
 
     Raises:
         UserError: no user has two views, an argument is out of range, ``train`` is no log or contains the judged views
@@ -182,7 +160,7 @@ def fold_ranks(
             seconds[name] += took
         advance(1)
     stacked = {name: np.stack(by_fold) for name, by_fold in ranks.items()}
-    return HeldOutRanks(stacked, seconds, data.details(train, folds), data.views.users[data.eligible])
+    return stacked, seconds, data.views.users[data.eligible], data.details(train, folds)
 
 
 @dataclass(frozen=True)

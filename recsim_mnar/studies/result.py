@@ -32,29 +32,8 @@ if TYPE_CHECKING:
 AB_TEST = "ab_test"
 
 
-class Judged(TypedDict):
-    """Judgement on one ranking: its cell (``study``), levels and catalogue, and the fields of a ``Judgement``."""
-
-    study: str
-    levels: Levels
-    catalogue: int
-    protocol: str
-    metric: str
-    title: str
-    target: str
-    outcome: str
-    kendall_tau: float | None
-    pick: str
-    tied_with: list[str]
-    best: str
-    best_truth: float
-    cost_share: float | None
-    pick_by_upper_bound: str
-    tau_by_upper_bound: float | None
-    unusable: list[str]
-    severity: float
-    abstains: bool
-    larger: bool
+Judged = Mapping[str, Any]
+"""Judgement on one ranking: its cell (``study``), levels and catalogue, and the fields of a ``Judgement``."""
 
 
 class Row(TypedDict):
@@ -182,12 +161,11 @@ class Study:
 
     def judgements(self) -> list[Judged]:
         """Return every judgement with its cell, levels and catalogue."""
-        rows = [
+        return [
             {"study": r["cell"], "levels": r["levels"], "catalogue": r["catalogue"], **judgement}
             for r in self.results
             for judgement in r["judgements"]
         ]
-        return cast("list[Judged]", rows)
 
     def summary(self, level: float = 0.95) -> list[Row]:
         """Summarise every ranking over catalogues: one dictionary (:class:`Row`) per cell, protocol and metric.
