@@ -21,13 +21,12 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.ranks import checked_scores, scores_after, views_of
+from recsim_mnar.protocols.ranks import CANDIDATES, checked_scores, scores_after, views_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import run_in_order
 
 SPLITS = ("last", "time")
-CANDIDATES = ("all", "unseen")
 
 _SCORES_AT_A_TIME = 1 << 21
 """Largest number of scores in memory, n_users x n_items of a chunk; the chunk changes no result."""

@@ -27,13 +27,12 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.ranks import TIES, ranks_of
+from recsim_mnar.protocols.ranks import CANDIDATES, TIES, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import simulate
 
-CANDIDATES = ("all", "unseen", "auto")
 ONE_VIEW = ("omit", "miss")
 FIT_ON = ("rest", "train")
 KS: tuple[int, ...] = (1, 10)
@@ -131,9 +130,9 @@ def fold_ranks(
         train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
             which each agent is fitted once; None to fit agents in each fold on the judged users' other rows.
         executor: executor over which folds are spread; results do not depend on it.
-        **choices: two further arguments. ``candidates``: "all" items, "unseen" for items that are not among the user's
-            remaining views, or "auto" for "unseen" if no user views an item twice and "all" otherwise. ``ties``: order
-            of candidates with the held-out item's score, "drawn" or by "lowest" index first.
+        **choices: two further arguments. ``candidates``: "all" items, or "unseen" for items that are not among the
+            user's remaining views. ``ties``: order of candidates with the held-out item's score, "drawn" or by "lowest"
+            index first.
 
     Returns:
         ranks: by agent, (folds, U) rank of the item held out from each of U users in each fold, 1 for the first.
@@ -204,8 +203,7 @@ class _FoldData:
             )
         if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
             raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
-        unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
-        return _FoldData(log, n_items, seed, ties, views, eligible, unseen)
+        return _FoldData(log, n_items, seed, ties, views, eligible, candidates == "unseen")
 
     @property
     def fit_seed(self) -> int:

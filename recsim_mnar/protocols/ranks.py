@@ -19,6 +19,9 @@ from recsim_mnar.rng import derive_seed
 _SCORES_AT_A_TIME = 1 << 21
 """Largest number of scores in memory, n_users x n_items of a chunk; the chunk changes no result."""
 
+CANDIDATES = ("all", "unseen")
+"""Items that are ranked for a user."""
+
 TIES = ("drawn", "lowest")
 """Orders of items with equal scores: at random, or the lowest index first."""
 

@@ -26,13 +26,13 @@ DOWNDATED = (
 RANDOM = {"random": registry.learner("random")}
 
 
-def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True, distinct=False):
+def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True):
     """A log in which every third row is a recommendation; some users have one view, and one has none."""
     generator = np.random.default_rng(seed)
     rows = []
     for user in range(n_users):
         n = 0 if user == 4 else int(generator.integers(1, longest + 1))
-        viewed = generator.permutation(n_items)[:n] if distinct else (n_items * generator.random(n) ** 2).astype(int)
+        viewed = (n_items * generator.random(n) ** 2).astype(int)
         step = 0
         for item in viewed:
             if bandit and step % 3 == 2:
@@ -267,12 +267,6 @@ def test_softened_agents_rank_as_those_within():
     records = leave_one_out(log, {n: registry.learner(n) for n in names}, n_items=15)
     values = {n: [r.value for r in records if r.agent == n] for n in names}
     assert values[names[0]] == values[names[1]] == values[names[2]]
-
-
-def test_candidates_are_unseen_items_where_nobody_views_twice():
-    once, again = (leave_one_out(make_log(distinct=d), RANDOM, n_items=15, candidates="auto") for d in (True, False))
-    assert once[0].details["candidates"] == "unseen"
-    assert again[0].details["candidates"] == "all"
 
 
 def test_bandit_rows_stay_in_the_training_data():
