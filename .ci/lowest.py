@@ -9,9 +9,6 @@ import re
 import tomllib
 from pathlib import Path
 
-BESIDE = ("pyparsing<3.3",)
-"""Of others: matplotlib 3.8 calls names that pyparsing 3.3 warns of, and in the tests warnings are errors."""
-
 
 def lowest(requirement: str) -> str:
     """``name==version`` of ``name>=version,...``."""
@@ -26,7 +23,6 @@ def main() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())["project"]
     for requirement in (*project["dependencies"], *project["optional-dependencies"]["test"]):
         print(lowest(requirement))
-    print("\n".join(BESIDE))
 
 
 if __name__ == "__main__":

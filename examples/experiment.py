@@ -1,4 +1,4 @@
-"""The experiment section of a paper: the study of experiment.toml, its table, its paired differences and its figure."""
+"""The experiment section of a paper: the study of experiment.toml, its table, its paired differences and its means."""
 
 import sys
 from dataclasses import replace
@@ -18,7 +18,7 @@ def main() -> None:
     costs = picked.groupby(["logging", "clip", "catalogue", "protocol"]).cost.mean()
     print(costs.groupby(["logging", "protocol"]).mean().unstack().round(4))
     print(study.compare("loocv", "off_policy", by="logging").round(4).to_string())
-    study.plot("runs/cost.svg", by="logging")
+    print(study.means(by="logging").round(4).to_string())
 
 
 if __name__ == "__main__":

@@ -46,13 +46,6 @@ class Views:
         """Return the index in ``users`` of each view's user, (V,)."""
         return np.repeat(np.arange(len(self.users)), np.diff(self.starts))
 
-    def repeat(self) -> bool:
-        """Return whether any user views an item twice."""
-        if len(self.items) == 0:
-            return False
-        pairs = self.owners() * (int(self.items.max()) + 1) + self.items  # one number per (user, item)
-        return len(np.unique(pairs)) < len(pairs)
-
 
 def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Return the user and the item of each view of a log, in its order.

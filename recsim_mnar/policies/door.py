@@ -172,9 +172,6 @@ def able(learner: Learner, ability: str) -> Any:
     it, (n,) int64; or None if exact downdating is impossible for this log. With ``unseen``, items that the user has
     viewed at other times are no candidates.
 
-    ``scores_without_each_view(log, *, n_items, chunk)`` yields, for at most ``chunk`` views at a time, their row
-    numbers (m,) int64 and their users' scores fitted without them (m, n_items).
-
     ``chosen_on(log, *, n_items, seed)`` returns a learner whose settings, such as the strength of shrinkage, were
     chosen on this log once, before it is fitted repeatedly.
 

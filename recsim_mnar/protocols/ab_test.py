@@ -1,4 +1,4 @@
-"""Online tests: the A/B test, with separate or with the same users for the agents, and interleaving."""
+"""Online tests: the A/B test, with separate or with the same users for the agents."""
 
 from __future__ import annotations
 
@@ -20,72 +20,13 @@ from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.policies.base import Policy
-from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
 from recsim_mnar.protocols.records import Record
-from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import carrying, run_in_order
-from recsim_mnar.simulation.items import map_shards, simulate, simulate_online, users_at_once
+from recsim_mnar.simulation.items import map_shards, simulate_online, users_at_once
 from recsim_mnar.worlds.base import World
-
-
-class Interleaving(Protocol):
-    """Let all agents decide for the same users: one of them, drawn at random, takes each decision and gets the reward.
-
-    An agent's credit for a decision is the probability that it took the decision, given the shown item: with one item
-    per recommendation this is probabilistic multileaving (Schuth et al. 2015; Oosterhuis & de Rijke 2017). Values are
-    mean rewards per credited decision. All agents influence the users, who therefore differ from those of an A/B test.
-
-    Args:
-        users: number of users; None for those of one arm of the A/B test.
-    """
-
-    name = "interleaving"
-    summary = "interleaving: agents take turns for the same users, clicks are credited to who chose"
-    metrics = ("credit",)
-    needs = frozenset({"users"})
-
-    def __init__(self, users: int | None = None) -> None:
-        self.users = users
-
-    def judge(self, study: Trial) -> list[Record]:
-        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        began = time.perf_counter()
-        n_users = self.users or study.settings.arm_users
-        study.report(f"interleaving, {n_users:,} users")
-        names = list(study.policies)
-        mixture = MixturePolicy([study.policies[name] for name in names], np.full(len(names), 1.0 / len(names)))
-        log = simulate(study.world, mixture, n_users, study.seed_of("interleaving"), executor=study.executor)
-        decision_rows = log.is_bandit
-        users, user_index = np.unique(log["user"][decision_rows], return_inverse=True)
-        reward = log["reward"][decision_rows]
-        propensity = log["propensity"][decision_rows]
-        shared_seconds = (time.perf_counter() - began) / len(names)
-        records = []
-        for name in names:
-            began_own = time.perf_counter()
-            probability = replay(log, study.policies[name], executor=study.executor)[decision_rows]
-            credit = probability / (len(names) * propensity)  # Bayes' rule, with equally probable agents
-            sums = np.bincount(user_index, credit * reward)
-            counts = np.bincount(user_index, credit)
-            interval = ratio_interval(sums, counts, study.level)
-            study.keep_raw(self.name, "credit", name, user=log["user"][decision_rows], value=reward, weight=credit)
-            details: dict[str, object] = {"users": n_users, "decisions": float(credit.sum())}
-            key = (study.world.name, self.name, name, "credit")
-            seconds = shared_seconds + time.perf_counter() - began_own
-            records.append(Record.of(*key, interval, level=study.level, n=len(users), seconds=seconds, details=details))
-        return records
-
-    def title(self, metric: str) -> str:
-        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return "interleaving"
-
-    def estimates_truth(self, metric: str) -> bool:
-        """Return True: the credit is a rate of rewards per decision, as the truth is."""
-        return True
-
 
 GROUPS = 10
 """Number of groups into which items are divided by their popularity."""

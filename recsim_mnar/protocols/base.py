@@ -46,7 +46,6 @@ BUILT_IN = {
     "off_policy": "recsim_mnar.protocols.off_policy:OffPolicy",
     "ab_test": "recsim_mnar.protocols.ab_test:ABTest",
     "holdout": "recsim_mnar.protocols.holdout:HoldOut",
-    "interleaving": "recsim_mnar.protocols.ab_test:Interleaving",
 }
 """Protocols that run in every world with the data they need, by name, with the place of their class."""
 

@@ -25,8 +25,7 @@ from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Comparison, judged_comparison
 from recsim_mnar.protocols.comparison import chosen_protocols as protocols_of
 from recsim_mnar.protocols.holdout import HoldOut, split_log
-from recsim_mnar.protocols.leave_one_out import CANDIDATES
-from recsim_mnar.protocols.ranks import NONE, top_items
+from recsim_mnar.protocols.ranks import CANDIDATES, NONE, top_items
 from recsim_mnar.protocols.records import Record, Target, listed, with_half_widths
 from recsim_mnar.rng import check_seed
 from recsim_mnar.simulation.executor import run_in_order
@@ -90,7 +89,7 @@ class InteractionsSettings(Params):
         """Raise UserError for invalid settings."""
         number_in(self.test_share, "test_share", 0.0, 1.0, ends="()")
         whole_number(self.length, "length", 2)
-        one_of(self.candidates, "candidates", CANDIDATES)
+        one_of(self.candidates, "candidates", (*CANDIDATES, "auto"))
         level_of(self.level)
 
     @property

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import user_mean_interval
-from recsim_mnar.kernels.checks import level_of, list_of, one_of, whole_number
+from recsim_mnar.kernels.checks import one_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -28,13 +27,12 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.ranks import TIES, ranks_of
+from recsim_mnar.protocols.ranks import CANDIDATES, TIES, ranks_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import simulate
 
-CANDIDATES = ("all", "unseen", "auto")
 ONE_VIEW = ("omit", "miss")
 FIT_ON = ("rest", "train")
 KS: tuple[int, ...] = (1, 10)
@@ -85,64 +83,25 @@ def leave_one_out(
     Raises:
         UserError: an argument is out of range, or :func:`fold_ranks` raises an error.
     """
-    names = _metric_names(ks, metrics)
-    level_of(level, "leave-one-out: level")
+    names = [f"{metric}@{k}" for k in ks for metric in metrics]
     _check_choices(one_view=one_view)
-    ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
-    details = ranks.details
+    ranks, all_seconds, users, details = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
     missed = np.zeros(0)
     if one_view == "miss":
         missed = np.zeros(details["users_left_out"])  # the value of each user with one view
         details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
-    for agent, seconds in ranks.seconds.items():
+    for agent, seconds in all_seconds.items():
         for metric in names:
-            values = np.concatenate([ranks.by_user(agent, metric), missed])
+            gained = gains(metric, ranks[agent])
+            values = np.concatenate([gained.mean(axis=0), missed])
             key = (world, "loocv", agent, metric)
             interval = user_mean_interval(values, level)
             records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
             if keep_raw is not None:
-                keep_raw(metric, agent, missed=len(missed), **ranks.raw(agent, metric))
+                rows = {"user": np.tile(users, folds), "value": gained.ravel(), "rank": ranks[agent].ravel()}
+                keep_raw(metric, agent, missed=len(missed), **rows, weight=np.full(gained.size, 1.0 / folds))
     return records
-
-
-def _metric_names(ks: Sequence[int], metrics: Sequence[str]) -> list[str]:
-    """Check list lengths and metrics, and return the names of their combinations, such as ``hr@10``."""
-    for k in ks:
-        whole_number(k, "leave-one-out: each of ks", 1)
-    for metric in list_of(metrics, "leave-one-out: metrics"):
-        one_of(metric, "leave-one-out: each of metrics (recall@k is hr@k here)", METRICS)
-    if not ks or not metrics:
-        raise UserError(f"leave-one-out: {'metrics' if ks else 'ks'} is empty. Name at least one")
-    return [f"{metric}@{k}" for k in ks for metric in metrics]
-
-
-@dataclass(frozen=True)
-class HeldOutRanks:
-    """Ranks of the views held out from users.
-
-    Attributes:
-        ranks: by agent, (folds, U) rank of the item held out from each of U users in each fold, 1 for the first.
-        seconds: by agent, the wall time.
-        details: kind of candidates, and numbers of users left out, folds and held-out views; JSON types.
-        users: (U,) ids of the users with two views or more.
-    """
-
-    ranks: dict[str, Ints]
-    seconds: dict[str, float]
-    details: Mapping[str, Any]
-    users: Ints
-
-    def raw(self, agent: str, metric: str) -> Mapping[str, NDArray[Any]]:
-        """Return user, gain, rank and weight of each held-out view; users count equally."""
-        ranks = self.ranks[agent]
-        flat = ranks.ravel()
-        weight = np.full(ranks.size, 1.0 / len(ranks))
-        return {"user": np.tile(self.users, len(ranks)), "value": gains(metric, flat), "rank": flat, "weight": weight}
-
-    def by_user(self, agent: str, metric: str) -> Floats:
-        """Return (U,) each user's mean of a metric."""
-        return np.asarray(gains(metric, self.ranks[agent]).mean(axis=0))
 
 
 def fold_ranks(
@@ -155,7 +114,7 @@ def fold_ranks(
     train: Log | None = None,
     executor: Executor | None = None,
     **choices: str,
-) -> HeldOutRanks:
+) -> tuple[dict[str, Ints], dict[str, float], Ints, dict[str, Any]]:
     """Rank the items of held-out views by each agent's scores.
 
     In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
@@ -171,17 +130,21 @@ def fold_ranks(
         train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
             which each agent is fitted once; None to fit agents in each fold on the judged users' other rows.
         executor: executor over which folds are spread; results do not depend on it.
-        **choices: two further arguments. ``candidates``: "all" items, "unseen" for items that are not among the user's
-            remaining views, or "auto" for "unseen" if no user views an item twice and "all" otherwise. ``ties``: order
-            of candidates with the held-out item's score, "drawn" or by "lowest" index first.
+        **choices: two further arguments. ``candidates``: "all" items, or "unseen" for items that are not among the
+            user's remaining views. ``ties``: order of candidates with the held-out item's score, "drawn" or by "lowest"
+            index first.
+
+    Returns:
+        ranks: by agent, (folds, U) rank of the item held out from each of U users in each fold, 1 for the first.
+        seconds: by agent, the wall time.
+        users: (U,) ids of the users with two views or more.
+        details: kind of candidates, and numbers of users left out, folds and held-out views; JSON types.
 
     Raises:
         UserError: no user has two views, an argument is out of range, ``train`` is no log or contains the judged views
             (for most users in both logs, step and item of all views of the shorter log agree), or an agent's scores are
             not numbers.
     """
-    whole_number(folds, "leave-one-out: folds", 1)
-    whole_number(n_items, "leave-one-out: n_items", 1)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     data = _FoldData.of(log, n_items, check_seed(seed), **choices)
     _check_train(log, train)
@@ -196,7 +159,7 @@ def fold_ranks(
             seconds[name] += took
         advance(1)
     stacked = {name: np.stack(by_fold) for name, by_fold in ranks.items()}
-    return HeldOutRanks(stacked, seconds, data.details(train, folds), data.views.users[data.eligible])
+    return stacked, seconds, data.views.users[data.eligible], data.details(train, folds)
 
 
 @dataclass(frozen=True)
@@ -240,8 +203,7 @@ class _FoldData:
             )
         if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
             raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
-        unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
-        return _FoldData(log, n_items, seed, ties, views, eligible, unseen)
+        return _FoldData(log, n_items, seed, ties, views, eligible, candidates == "unseen")
 
     @property
     def fit_seed(self) -> int:

@@ -19,6 +19,9 @@ from recsim_mnar.rng import derive_seed
 _SCORES_AT_A_TIME = 1 << 21
 """Largest number of scores in memory, n_users x n_items of a chunk; the chunk changes no result."""
 
+CANDIDATES = ("all", "unseen")
+"""Items that are ranked for a user."""
+
 TIES = ("drawn", "lowest")
 """Orders of items with equal scores: at random, or the lowest index first."""
 
@@ -130,9 +133,8 @@ def ranks_of(
         users = originals if are_distinct else np.arange(len(originals))
         result = scores_after(policy, users, users[seen_by], seen, originals if own_rows else None)
         scores = checked_scores(name, result, len(users), policy.n_items)
-        table = _count(
-            name, scores, items[part], seen_by=seen_by, seen=seen, unseen=unseen, above=above[part], n_tied=n_tied[part]
-        )
+        left_out = (seen_by, seen) if unseen else None
+        table, above[part], n_tied[part] = _count(name, scores, items[part], left_out)
         if ties == "lowest":
             # Candidates with an equal score and a lower index than the held-out item come before it.
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
@@ -175,30 +177,20 @@ def checked_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.f
 
 
 def _count(
-    name: str,
-    scores: NDArray[Any],
-    items: NDArray[np.int32],
-    *,
-    seen_by: Ints,
-    seen: NDArray[np.int32],
-    unseen: bool,
-    above: Ints,
-    n_tied: Ints,
-) -> NDArray[Any]:
+    name: str, scores: NDArray[Any], items: NDArray[np.int32], left_out: tuple[Ints, NDArray[np.int32]] | None
+) -> tuple[NDArray[Any], Ints, Ints]:
     """Count the candidates with a larger score than an item, and those with an equal score, row by row.
 
     Args:
         name: name of the agent, for messages.
         scores: (n, n_items) scores.
         items: (n,) held-out item of each row.
-        seen_by: (m,) row of each remaining view.
-        seen: (m,) items of the remaining views.
-        unseen: True to exclude the items of the remaining views from the candidates.
-        above: (n,) array that receives the numbers of candidates with a larger score.
-        n_tied: (n,) array that receives the numbers of other candidates with an equal score.
+        left_out: rows (m,) and items (m,) of scores that are no candidates, unless an item is held out; None for none.
 
     Returns:
-        (n, n_items) scores, -inf for items that are no candidates.
+        table: (n, n_items) scores, -inf for items that are no candidates.
+        above: (n,) number of candidates with a larger score.
+        n_tied: (n,) number of other candidates with an equal score.
 
     Raises:
         UserError: a score is NaN.
@@ -208,19 +200,20 @@ def _count(
     dtype: Any = np.float64
     if scores.dtype == np.float32:
         dtype = np.float32  # the kernel takes both
-    as_array = np.array if unseen else np.asarray  # np.array copies, because the array is changed below
-    table = as_array(scores, dtype=dtype, order="C")
-    if unseen:
+    table = np.asarray(scores, dtype=dtype, order="C")
+    if left_out is not None or not table.flags.writeable:  # the kernel is compiled for one kind of array only
+        table = table.copy()
+    if left_out is not None:
         rows = np.arange(len(items))
         item_scores = table[rows, items]  # a held-out item stays a candidate, also if it was viewed before
-        table[seen_by, seen] = -np.inf
+        table[left_out] = -np.inf
         table[rows, items] = item_scores
-    if not table.flags.writeable:  # the kernel is compiled for one kind of array only
-        table = table.copy()
+    above = np.empty(len(items), np.int64)
+    n_tied = np.empty(len(items), np.int64)
     _vectors_kernel.above_and_tied(table, items, above, n_tied)
     if n_tied.min() < 0:  # the kernel's sign of a NaN in the row
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
-    return table
+    return table, above, n_tied
 
 
 def exhaustive_ranks(
@@ -244,7 +237,6 @@ def exhaustive_ranks(
     Raises:
         UserError: the learner would have to be fitted once per view.
     """
-    owner = views.owners()
     counting = able(learner, "leave_one_out_ranks")
     if counting is not None:
         ranks = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
@@ -252,36 +244,11 @@ def exhaustive_ranks(
             return ranks
     if learner.ignores_own_views:
         policy = fitted(learner, log, n_items=n_items, seed=derive_seed(seed, "fit"))
-        return ranks_of(name, policy, views, owner, np.arange(len(views.items)), unseen)
-    scoring = able(learner, "scores_without_each_view")
-    if scoring is None:
-        raise UserError(
-            f"agent {name!r} cannot leave out every view without refitting: use loocv, which has folds, or give it "
-            "a method scores_without_each_view"
-        )
-    above = np.empty(len(views.items), np.int64)
-    n_tied = np.empty(len(views.items), np.int64)
-    chunk = max(1, _SCORES_AT_A_TIME // n_items)
-    for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
-        seen_by = held[:0]  # no views, if their items remain candidates
-        seen = views.items[:0]
-        if unseen:
-            seen_by, seen = views_of(views, owner[held], held)
-        above_here = np.empty(len(held), np.int64)
-        tied_here = np.empty(len(held), np.int64)
-        _count(
-            name,
-            checked_scores(name, scores, len(held), n_items),
-            views.items[held],
-            seen_by=seen_by,
-            seen=seen,
-            unseen=unseen,
-            above=above_here,
-            n_tied=tied_here,
-        )
-        above[held] = above_here
-        n_tied[held] = tied_here
-    return above, n_tied
+        return ranks_of(name, policy, views, views.owners(), np.arange(len(views.items)), unseen)
+    raise UserError(
+        f"agent {name!r} cannot leave out every view without refitting: use loocv, which has folds, or give it "
+        "a method leave_one_out_ranks"
+    )
 
 
 def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, unseen: bool, seed: int) -> Ints:

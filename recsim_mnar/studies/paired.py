@@ -271,19 +271,15 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
     equal size; it is 1 where all numbers are 0. Nearly equal numbers have small events, and nearly Student's interval.
 
     Args:
-        values: (n,) non-negative numbers.
+        values: (n,) non-negative numbers, two or more.
         level: nominal coverage.
 
     Returns:
-        mean, low, high: the interval is [0, inf) for fewer than two values.
+        mean, low, high.
     """
     x = np.asarray(values, dtype=np.float64)
     n = len(x)
-    if n == 0:
-        return math.nan, 0.0, math.inf
     value = float(x.mean())
-    if n == 1:
-        return value, 0.0, math.inf
     variance = float(x.var()) / n * small_sample_factor(n, level)
     if value > 0.0:
         event_size = float(x.var(ddof=1)) / value

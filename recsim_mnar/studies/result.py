@@ -1,14 +1,10 @@
-"""Results of a study.
-
-One tidy table, each protocol's results over catalogues, paired comparisons, LaTeX and figures.
-"""
+"""Results of a study: one tidy table, each protocol's results over catalogues, and paired comparisons."""
 
 from __future__ import annotations
 
 import collections
 import itertools
 import json
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,7 +22,7 @@ from recsim_mnar.protocols.records import (
     tidy_rows,
     two_digits,
 )
-from recsim_mnar.runs.files import path_of, replacing
+from recsim_mnar.runs.files import path_of
 from recsim_mnar.studies.design import Levels, Result, WallTimes
 from recsim_mnar.studies.paired import BOUNDS, LEAST, Mean, Share, mean, paired_table, share, steps_from_first
 
@@ -34,42 +30,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 AB_TEST = "ab_test"
-_LABELS = {"cost": "mean cost, % of the best", "tau": "Kendall's tau with the truth"}
-"""Labels of the vertical axis."""
-RISK = "risk"
-_WIDTH = 0.3
-"""Share of the distance between two levels on the axis over which the protocols of one level are spread."""
-_MOST_FACTORS = 2
-"""Largest number of factors in a figure: one on the axis, one for panels."""
-_ROOM = 60
-"""Characters that fit along the axes of all panels together."""
-_LEAST_ROOM = 8
-"""Least number of characters per line of a level's label."""
 
 
-class Judged(TypedDict):
-    """Judgement on one ranking: its cell (``study``), levels and catalogue, and the fields of a ``Judgement``."""
-
-    study: str
-    levels: Levels
-    catalogue: int
-    protocol: str
-    metric: str
-    title: str
-    target: str
-    outcome: str
-    kendall_tau: float | None
-    pick: str
-    tied_with: list[str]
-    best: str
-    best_truth: float
-    cost_share: float | None
-    pick_by_upper_bound: str
-    tau_by_upper_bound: float | None
-    unusable: list[str]
-    severity: float
-    abstains: bool
-    larger: bool
+Judged = Mapping[str, Any]
+"""Judgement on one ranking: its cell (``study``), levels and catalogue, and the fields of a ``Judgement``."""
 
 
 class Row(TypedDict):
@@ -197,12 +161,11 @@ class Study:
 
     def judgements(self) -> list[Judged]:
         """Return every judgement with its cell, levels and catalogue."""
-        rows = [
+        return [
             {"study": r["cell"], "levels": r["levels"], "catalogue": r["catalogue"], **judgement}
             for r in self.results
             for judgement in r["judgements"]
         ]
-        return cast("list[Judged]", rows)
 
     def summary(self, level: float = 0.95) -> list[Row]:
         """Summarise every ranking over catalogues: one dictionary (:class:`Row`) per cell, protocol and metric.
@@ -265,32 +228,6 @@ class Study:
                     if row["cost"] is not None:
                         of_cell.setdefault(str(row["agent"]), []).append(cast("float", row["cost"]))
         return costs
-
-    def risk_coverage(self, protocol: str, by: str | Sequence[str] | None = None) -> pd.DataFrame:
-        """Compute the risk-coverage curve of a protocol that abstains above a severity of its findings.
-
-        Args:
-            protocol: name, metric or title of the protocol; its first metric, if it has several.
-            by: a factor or several, for one curve per combination of levels; None for one curve of all cells.
-
-        Returns:
-            One row per curve and severity: the factors, ``severity`` up to which the protocol decides, ``decides``
-            (share of the comparisons that it then decides) and ``cost`` (mean cost of its picks there).
-        """
-        import pandas as pd
-
-        names = self._grouping(by)
-        cells = {r["cell"]: _cell_columns(r) for r in self.results}
-        groups: dict[tuple[Any, ...], list[Judged]] = {}
-        for j in self._judgements_on(protocol):
-            if j["cost_share"] is not None:
-                groups.setdefault(tuple(cells[j["study"]][name] for name in names), []).append(j)
-        rows = []
-        for levels, judged in groups.items():
-            for severity in sorted({j["severity"] for j in judged}):
-                costs = [j["cost_share"] or 0.0 for j in judged if j["severity"] <= severity]
-                rows.append((*levels, severity, len(costs) / len(judged), sum(costs) / len(costs)))
-        return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
     def _judgements_on(self, protocol: str) -> list[Judged]:
         """Return the judgements on one metric of a protocol, the first one if it has several.
@@ -520,57 +457,6 @@ class Study:
     def __str__(self) -> str:
         return str(self.table().to_string(index=False))
 
-    def to_latex(self, protocols: Sequence[str] | None = None) -> str:
-        """Format :meth:`table` for LaTeX (booktabs).
-
-        Args:
-            protocols: names, metrics or titles of protocols; None for all.
-        """
-        table: str = self.table(protocols).to_latex(index=False, escape=True)
-        # pandas escapes all special characters but this one, which text fonts print as another.
-        return table.replace("<", "$<$")
-
-    def plot(
-        self,
-        path: str | Path,
-        *,
-        by: str | Sequence[str] | None = None,
-        of: str = "cost",
-        protocols: Sequence[str] | None = None,
-    ) -> None:
-        """Draw each protocol's mean cost or tau by the levels of a factor, or its risk-coverage curve, to a file.
-
-        Args:
-            path: file of the figure: SVG, PDF or PNG by its ending.
-            by: factor on the axis, and a second one for panels; None for the study's first factor. Means are over the
-                levels of all other factors (:meth:`means`).
-            of: ``cost`` or ``tau`` for means with intervals over catalogues; ``risk`` for :meth:`risk_coverage` of
-                every protocol that abstains somewhere, one curve per level of ``by``.
-            protocols: names, metrics or titles of the protocols to draw; None for all.
-
-        Raises:
-            UserError: ``of`` is something else, ``by`` has too many factors, or :meth:`means` refuses.
-        """
-        from matplotlib.figure import Figure
-
-        file = path_of(path)
-        names = self._grouping(by)
-        figure = Figure(figsize=(7.5, 3.4), layout="constrained")
-        if of == RISK:
-            axes = figure.subplots()
-            _draw_risk(axes, self, names, protocols)
-            handles = axes.get_legend_handles_labels()
-        elif of not in _LABELS:
-            raise UserError(f"of must be cost, tau or risk, got {of!r}")
-        elif len(names) > _MOST_FACTORS:
-            raise UserError(f"by has {len(names)} factors: give one for the axis, and one more for panels")
-        else:
-            handles = _draw_panels(figure, self, names or self.factors[:1], of, protocols)
-        figure.legend(*handles, loc="outside right upper", frameon=False, fontsize="small")
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(file) as temporary:
-            figure.savefig(temporary, format=file.suffix.lstrip(".") or "svg")
-
     def sentences(self) -> list[str]:
         """Describe each row of the summary in a sentence."""
         return [_describe(row) for row in self.summary()]
@@ -726,70 +612,3 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
     "mean loss there": lambda row: _format_loss(row["cost_decided"]),
 }
 """Columns of a study's table, by head, each with a function from a row of the summary to the cell's text."""
-
-
-def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[str] | None) -> None:
-    """Draw risk-coverage curves: mean cost against the share of decided comparisons, for protocols that abstain."""
-    abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
-    for title in dict.fromkeys(abstaining):
-        curves = study.risk_coverage(title, by)
-        groups: list[Any] = [((), curves)]
-        if by:
-            groups = list(curves.groupby(list(by), sort=False, dropna=False))
-        for levels, curve in groups:
-            label = ", ".join([title, *(f"{name} {level}" for name, level in zip(by, levels, strict=True))])
-            axes.plot(100.0 * curve["decides"], 100.0 * curve["cost"], drawstyle="steps-post", label=label)
-    axes.set_xlabel("decides, % of the catalogues")
-    axes.set_ylabel("mean cost there, % of the best")
-
-
-def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocols: Sequence[str] | None) -> Any:
-    """Draw means, in one panel per level of the second factor.
-
-    Returns:
-        Handles and labels of the legend, as matplotlib gives them.
-    """
-    means = study.means(by, of=of, protocols=protocols)
-    panels = [("", means)]
-    if len(by) > 1:
-        panels = [(f"{by[1]} {level}", means[means[by[1]] == level]) for level in sorted_levels(means[by[1]])]
-    factor = [*by, "title"][0]  # without factors, one tick per protocol
-    scale = 100.0 if of == "cost" else 1.0  # costs are drawn in per cent
-    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (title, panel) in zip(all_axes, panels, strict=True):
-        _draw_means(axes, panel, factor, scale=scale, panels=len(panels))
-        axes.set_title(title, fontsize="medium")
-    all_axes[0].set_ylabel(_LABELS[of])
-    return all_axes[0].get_legend_handles_labels()
-
-
-def sorted_levels(levels: pd.Series) -> list[Any]:
-    """Return the different levels of a factor: numbers by size, others in the order of the design."""
-    different = list(dict.fromkeys(levels))
-    if all(isinstance(level, (int, float)) for level in different):
-        return sorted(different)
-    return different
-
-
-def _draw_means(axes: Any, means: pd.DataFrame, factor: str, *, scale: float, panels: int) -> None:
-    """Draw the means of one panel as points, one colour per protocol, with intervals where there are any.
-
-    Args:
-        axes: axes of the panel.
-        means: rows of :meth:`Study.means`.
-        factor: column on the axis.
-        scale: number by which means are multiplied.
-        panels: number of panels in the figure, which share the room for labels.
-    """
-    levels = sorted_levels(means[factor])
-    series = list(means.groupby("title", sort=False))
-    for place, (title, points) in enumerate(series):
-        # Protocols of one level are drawn side by side.
-        shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
-        x = [levels.index(level) + shift for level in points[factor]]
-        colour = f"C{place}"
-        axes.plot(x, scale * points["mean"], "o", color=colour, label=title)
-        axes.vlines(x, scale * points["low"].astype(float), scale * points["high"].astype(float), color=colour)
-    room = max(_LEAST_ROOM, _ROOM // (len(levels) * panels))
-    axes.set_xticks(range(len(levels)), [textwrap.fill(str(level), room) for level in levels], fontsize="small")
-    axes.set_xlabel(factor)

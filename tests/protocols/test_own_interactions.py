@@ -12,7 +12,6 @@ from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol, RawResults
 from recsim_mnar.protocols.holdout import split_log
 from recsim_mnar.protocols.interactions import (
-    Leaders,
     compare_interactions,
     conclusion,
     facts_of,
@@ -52,7 +51,7 @@ def data(tmp_path):
 
 def test_lists_end_where_candidates_do(data):
     """A user who has met all but two items is recommended two."""
-    (split,) = split_log(data.log, "time", share=0.3)
+    split = split_log(data.log, "time", share=0.3)
     policy = fitted(registry.learner("popularity"), split.train, n_items=data.n_items, seed=0)
     views = split.views
     kept = np.arange(data.n_items - 2)
@@ -210,16 +209,6 @@ def test_candidates_follow_repeats(tmp_path):
     assert any("candidates=unseen" in note for note in auto.notes)
     unseen = compare_interactions(data, learners, folds=1, candidates="unseen")
     assert unseen.details["candidates"] == "unseen"
-
-
-def test_each_protocol_says_who_may_be_best():
-    ranked = [
-        Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", ("a",)), ("by_time", ("b", "a")))
-    ]
-    found = conclusion(ranked, 0.95, 3)
-    assert len(found) == 3
-    assert "puts a first" in found[0]
-    assert "puts b first; a may be" in found[1]
 
 
 def test_lists_of_another_length(data):

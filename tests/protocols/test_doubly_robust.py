@@ -1,4 +1,4 @@
-"""Interleaving and doubly robust estimates of a comparison, against plain loops over users and their events."""
+"""Doubly robust estimates of a comparison, against plain loops over users and their events."""
 
 import numpy as np
 import pytest
@@ -6,12 +6,8 @@ import pytest
 from recsim_mnar import make_world, simulate
 from recsim_mnar.estimators.cross_fitted import ActionMeans
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
-from recsim_mnar.protocols.ab_test import Interleaving
-from recsim_mnar.protocols.base import RawResults, Trial, protocol
-from recsim_mnar.protocols.comparison import experiment_of
+from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import FOLDS, item_rewards, modelled_values
-from recsim_mnar.rng import derive_seed
 from toys import small_comparison
 from twins.cases import quick_first
 
@@ -90,37 +86,3 @@ def test_a_doubly_robust_estimate_is_the_formula():
         modelled = (probabilities * means[fold]).sum(axis=1)
         scores = modelled + weight * (reward - means[fold, action])
         assert estimates[name].value == pytest.approx(scores.mean(), rel=1e-9)
-
-
-def interleaved(world, policies, raw=None):
-    """Records of the protocol on a trial with these policies."""
-    settings = experiment_of(world).settings("quick", {"arm_users": 60})
-    trial = Trial(world, {}, settings, 5, n_items=N_ITEMS, policies=dict(policies), raw=raw)
-    return {record.agent: record for record in Interleaving().judge(trial)}
-
-
-@pytest.mark.slow
-def test_the_credit_of_a_decision_is_shared_by_who_would_have_taken_it(world, policies):
-    raw = RawResults()
-    found = interleaved(world, policies, raw)
-    mixture = MixturePolicy(list(policies.values()), np.full(len(policies), 1 / len(policies)))
-    log = simulate(world, mixture, 60, derive_seed(5, "interleaving"))
-    action, reward = log["action"][log.is_bandit], log["reward"][log.is_bandit]
-    rows = np.arange(len(action))
-    credit = np.array([chances(log, policy)[rows, action] for policy in policies.values()])
-    credit /= credit.sum(axis=0)
-    for name, own, part in zip(policies, credit, raw.parts, strict=True):
-        assert found[name].value == pytest.approx((own * reward).sum() / own.sum(), rel=1e-9)
-        assert part["weight"] == pytest.approx(own, rel=1e-9, abs=1e-12)
-
-
-def test_two_agents_alike_are_credited_alike(world, policies):
-    found = interleaved(world, {"one": policies["user-knn"], "other": policies["user-knn"]})
-    assert found["one"].value == found["other"].value
-    assert found["one"].low < found["one"].value < found["one"].high
-
-
-def test_the_number_of_users_is_an_option(world, policies):
-    settings = experiment_of(world).settings("quick", {"arm_users": 9})
-    trial = Trial(world, {}, settings, 5, n_items=N_ITEMS, policies=dict(policies))
-    assert {record.details["users"] for record in protocol("interleaving+users=7").judge(trial)} == {7}
