@@ -199,8 +199,6 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict
     named = but_for_slates(reading.columns)
     if slate_file is None:
         return None, named
-    if slate_file.per_slate:
-        raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
     slates = read_slates(slate_file, reading)
     slates.refuse()
     if "marginal" not in slates.known:
@@ -431,8 +429,6 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
         return _own(source)
     file = TableFile.open(source)
     slates = find_slates(file, named)
-    if slates is not None and slates.per_slate:
-        raise UserError(f"{source} has one row per slate: give one row per position, with slate and position columns")
     if slates is None:
         optional = ("user", "event", "item", "action", "propensity", "reward")
         roles = find_columns(str(source), file.names, named=named, optional=optional)
