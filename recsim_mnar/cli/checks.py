@@ -169,10 +169,7 @@ def _number(value: int | None) -> str:
 
 
 def _rows(facts: Mapping[str, Any]) -> str:
-    """Describe the number of rows, and their kinds if the log has organic rows or one row per slate."""
-    slates = facts["slates"]
-    if slates and not slates["columns"] and slates["slates"]:
-        return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
+    """Describe the number of rows, and their kinds if the log has organic rows."""
     text = f"{facts['rows']:,}"
     if facts["organic_rows"]:
         text += f": {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic"

@@ -544,7 +544,7 @@ def _rating_column(path: Path, arguments: Arguments, *, named_events: bool) -> s
         slates = find_slates(file, {"user": columns.get("user"), "action": columns.get("item")})
         if slates is not None:
             raise UserError(
-                f"{path} holds slates, {slates.form}: what was shown is no interaction. Give a file of what users "
+                f"{path} holds slates: what was shown is no interaction. Give a file of what users "
                 f"viewed or bought; recsim-mnar doctor {path} says what this one is for"
             )
     return columns.get("reward")

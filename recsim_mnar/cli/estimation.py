@@ -162,8 +162,7 @@ def estimate(
 
     With - for LOG it reads CSV from standard input.
 
-    A log of slates has one row per position, or one per slate with lists; each estimator says what it assumes of
-    users (docs/your-own-log.md).
+    A log of slates has one row per position; each estimator says what it assumes of users (docs/your-own-log.md).
 
     In a file of your own the usual names of columns are recognised (clicks, user_id, pscore), and what was taken is
     said last. See docs/your-own-log.md. Logs of Vowpal Wabbit (DSJSON), GrowthBook, Eppo, Statsig and the

@@ -13,7 +13,6 @@ import click
 from recsim_mnar.cli.options import (
     NEW_PATH,
     NEW_PLACE,
-    PROPENSITIES_OF,
     READ_PATH,
     WHOLE,
     names_of,
@@ -45,7 +44,6 @@ if TYPE_CHECKING:
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
 @option("--out", "The file: .parquet, .arrow or .csv; or a new folder of parts: FOLDER/.", NEW_PLACE, required=True)
 @own_log_options("reward", "propensity", "action", "item", "event", "user", "time", "slate", "position", copies=False)
-@PROPENSITIES_OF
 @json_option("what was written")
 def replay(
     log: Path,
@@ -58,8 +56,8 @@ def replay(
 ) -> None:
     """Add a column per policy to LOG: the probability with which it would have taken each logged action.
 
-    In a log of slates agents rank; three further columns per policy have its probabilities of the item given those
-    above, of the slate, and of its items in any order.
+    In a log of slates that simulate wrote agents rank; three further columns per policy have its probabilities of the
+    item given those above, of the slate, and of its items in any order.
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """

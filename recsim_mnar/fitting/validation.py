@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.checks import Check, Groups, Validation, classifier_check, graded
 from recsim_mnar.fitting.statistics import TABLE, Population, StatisticCheck, UserRows, traits_of
 from recsim_mnar.kernels.checks import of_type, whole_number
-from recsim_mnar.log.contexts import ContextRule
-from recsim_mnar.log.rows import user_numbers
 from recsim_mnar.log.table import Log, stated_items
 from recsim_mnar.policies.answers import TOLERANCE
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.door import as_policy
-from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner, uniform_policy
 from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.policies.storage import Stored
@@ -32,100 +28,8 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, runs_nothing
 from recsim_mnar.worlds.base import DecisionWorld, as_world
 
-MOST_ITEMS = 3000
-"""Largest number of items for which the logit, which needs all their cosines, is fitted."""
-LAST = 64
-"""Last views of a user that the logit uses."""
 _EM_STEPS = 60
 """EM steps for the weights of a mixture."""
-_NEWTON_STEPS = 15
-"""Newton steps for the logit."""
-_LOGIT_CELLS = 400_000
-"""Decisions times items on which the logit is fitted, about."""
-
-
-def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
-    """Fit policies that imitate the recommendations of a log.
-
-    One recommends every item with its share of the log's recommendations. The other is a conditional logit of the
-    recommended item on the user's last views; it is left out for more than :data:`MOST_ITEMS` items.
-
-    Args:
-        log: a log of views and recommendations.
-        n_items: number of items.
-        seed: seed of the choice of decisions on which the logit is fitted.
-    """
-    from scipy import sparse
-    from scipy.special import softmax
-
-    action = log["action"][log.is_bandit]
-    shares = np.bincount(action, minlength=n_items) + 0.5
-    shares = shares / shares.sum()
-    policies: list[Policy] = [
-        FeaturePolicy(n_items, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)), name="shares")
-    ]
-    if n_items > MOST_ITEMS:
-        return policies
-    organic = log.organic()
-    owner = user_numbers(organic["user"])
-    views = sparse.csr_array((np.ones(len(owner)), (owner, organic["item"])), shape=(len(owner), n_items))
-    products = np.asarray((views.T @ views).todense())
-    norm = np.sqrt(np.maximum(np.diag(products), 1e-300))
-    cosines = products / norm[:, None] / norm * (1.0 - np.eye(n_items))
-
-    def features(last: NDArray[Any]) -> Floats:
-        """Compute the logit's features of each item in each state.
-
-        Args:
-            last: (n, LAST) last views, the latest first: item number plus 1, or 0 for no view.
-
-        Returns:
-            (n, n_items, 4): log of 1 + the item's views; whether it was viewed last; its mean cosine with the views;
-            the log of its share.
-        """
-        counts = np.zeros((len(last), n_items + 1))  # column 0 counts the places without a view
-        np.add.at(counts, (np.arange(len(last))[:, None], last.astype(np.int64)), 1.0)
-        counts = counts[:, 1:]
-        is_latest = last[:, :1] - 1 == np.arange(n_items)
-        mean_cosine = counts @ cosines / (counts.sum(axis=1, keepdims=True) + 1.0)
-        log_shares = np.broadcast_to(np.log(shares), counts.shape)
-        return np.stack([np.log1p(counts), is_latest, mean_cosine, log_shares], axis=2)
-
-    # A random sample of decisions: with all items as alternatives, about _LOGIT_CELLS rows of features.
-    kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _LOGIT_CELLS / n_items / action.size
-    states, _ = ContextRule("last", last=LAST).of(log, n_items)
-    weights = _conditional_logit(features(states[kept]), action[kept])
-
-    def probabilities(last: NDArray[Any]) -> Floats:
-        return np.asarray(softmax(features(last) @ weights, axis=-1))
-
-    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=probabilities, name="logit")
-    return [*policies, logit]
-
-
-def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
-    """Fit a conditional logit by Newton's method, maximising the likelihood less half the weights' squares.
-
-    Args:
-        x: (n, n_items, f) features of each item in each decision.
-        chosen: (n,) chosen items.
-
-    Returns:
-        (f,) weights of the features.
-    """
-    from scipy.special import softmax
-
-    weights = np.zeros(x.shape[2])
-    picked = x[np.arange(len(x)), chosen]
-    for _ in range(_NEWTON_STEPS):
-        p = softmax(x @ weights, axis=-1)
-        mean = np.einsum("ni,nif->nf", p, x)
-        rows = (x * np.sqrt(p)[:, :, None]).reshape(-1, len(weights))
-        hessian = rows.T @ rows - mean.T @ mean + np.eye(len(weights))
-        step = np.linalg.solve(hessian, (picked - mean).sum(axis=0) - weights)
-        # No weight moves by more than 1 in a step: far from the optimum full Newton steps may diverge.
-        weights = weights + step / max(1.0, float(np.abs(step).max()))
-    return weights
 
 
 def likeliest_weights(probabilities: Floats) -> Floats:
@@ -300,8 +204,6 @@ def _mixture_components(log: Log, n_items: int, same_items: bool, seed: int) -> 
     for name in names:
         with contextlib.suppress(UserError):
             components.append(as_policy(learner(name).fit(log, n_items=n_items, seed=derive_seed(seed, name))))
-    if same_items:
-        return components + imitations(log, n_items, derive_seed(seed, "counts"))
     return components
 
 

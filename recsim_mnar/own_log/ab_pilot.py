@@ -172,13 +172,11 @@ def _from_file(path: Path, stated: Reading) -> Pilot:
         stated: statements about the columns and rows of the file.
 
     Raises:
-        UserError: a log with one row per slate, weights of rows, or invalid columns and values.
+        UserError: lists of items, weights of rows, or invalid columns and values.
     """
     source = log_folder(path)
     table = TableFile.open(source, stated.decimal)
     slates = find_slates(table, stated.columns)
-    if slates is not None and slates.per_slate:
-        raise UserError(f"{path} is a log of slates ({slates.form}): give one row per position")
     log = BanditLog.open(
         source,
         reading=_of_rewards(table, stated, slates),

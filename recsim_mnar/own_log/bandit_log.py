@@ -81,8 +81,6 @@ class BanditLog:
         copies_in: columns in which copies are equal, in words for messages.
         compared_columns: columns in which copies were last compared; empty before the first comparison.
         choice_note: reason why a column is the action, if further columns hold the same items.
-        unit: unit of the counts: rows, or items if rows hold lists.
-        n_lists: number of lists; None if rows hold single items.
     """
 
     file: TableFile
@@ -102,8 +100,6 @@ class BanditLog:
     copies_in: str = "every column"
     compared_columns: Sequence[str] = ()
     choice_note: str = ""
-    unit: str = "row"
-    n_lists: int | None = None
 
     @staticmethod
     def open(
@@ -354,8 +350,8 @@ class BanditLog:
     def _have(self, number: int, one: str, several: str) -> str:
         """Format ``1 row has a value and is``, ``2 rows have values and are``."""
         if number > 1:
-            return f"{number:,} {self.unit}s have {several} and are"
-        return f"1 {self.unit} has {one} and is"
+            return f"{number:,} rows have {several} and are"
+        return f"1 row has {one} and is"
 
     def _odd_values(self) -> Iterator[str]:
         """Yield a line for each sign, in the first rows, that the rewards are not what their column should hold."""
@@ -369,8 +365,6 @@ class BanditLog:
         """Describe the file, its columns, its users and its events."""
         counts = self.counts
         rows = in_rows(counts["rows"])
-        if self.n_lists is not None:
-            rows = f"{in_rows(self.n_lists)}, {counts['rows']:,} items"
         written = ", ".join(self.file.how_written())
         yield f"{self.file.path}: {rows}" + (f" ({written})" if written else "")
         yield f"taken: {self.columns.line()}"

@@ -176,7 +176,6 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     slates, problems = slates_of_file(file, asked)
     how = dict.fromkeys(asked.guessed, GUESSED)
     if slates is not None:
-        file = slates.file.file
         how |= dict.fromkeys(slates.recognised, RECOGNISED)
         asked = replace(asked, columns=slates.columns)
     else:

@@ -174,14 +174,12 @@ class SlateFacts:
     """Contents of a file of slates.
 
     Attributes:
-        form: "one row per position" or "one row per slate".
         slates: number of slates; None if they could not be read.
         propensities_of: by column, the kind of its probabilities.
-        columns: columns of slates and positions by role; empty if a row is a slate.
+        columns: columns of slates and positions by role.
         lines: notes for a person on how the file was read.
     """
 
-    form: str
     slates: int | None
     propensities_of: dict[str, str]
     columns: dict[str, str]
@@ -217,9 +215,8 @@ def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, l
         return None, []
     named = {role: name for role, name in asked.columns.items() if role != "item"}
     reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
-    of_slates = {role: slate_file.columns[role] for role in ("slate", "position") if not slate_file.per_slate}
-    facts = SlateFacts(slate_file.form, None, {}, of_slates, [slate_file.form])
-    names = {"action": slate_file.columns["action"]} if slate_file.per_slate else {}
+    facts = SlateFacts(None, {}, slate_file.columns, ["one row per position"])
+    names = {}
     try:
         log = read_slates(slate_file, reading, asked.targets)
     except UserError as error:
@@ -227,7 +224,7 @@ def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, l
     else:
         problems = []
         by_role = log.log.columns.names
-        names |= {role: by_role[role] for role in ("user", "propensity", "reward") if role in by_role}
+        names = {role: by_role[role] for role in ("user", "propensity", "reward") if role in by_role}
         kinds = {name: kind for kind, name in log.kinds.items()}
         facts = replace(facts, slates=log.slates.number, propensities_of=kinds, lines=log.lines)
         both = (slate_file.columns["slate"], slate_file.columns["position"])

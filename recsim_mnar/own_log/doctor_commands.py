@@ -206,8 +206,7 @@ def _least(found: Examination) -> str:
 
 def _plan_ab(found: Examination) -> Fit | None:
     """Write the command line of a plan of an A/B test; None if the file does not allow one."""
-    slates = found.contents.slates
-    if _refused(found) or "user" not in found.columns or (slates and not slates.columns):
+    if _refused(found) or "user" not in found.columns:
         return None
     line = _line(
         found,

@@ -30,7 +30,7 @@ from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import PROBLEM, BanditFile, Problem, Reading, but_for_slates
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Question, Usual
 from recsim_mnar.own_log.file_findings import of_the_rows, unweighed
@@ -108,13 +108,12 @@ class SlateLog:
             f"state --propensities-of {kinds}, or name the column so: position_propensity, say",
         )
 
-    def check(self, policies: Sequence[str], ranked: Mapping[str, Any], *, one_reward: bool) -> None:
+    def check(self, policies: Sequence[str], ranked: Mapping[str, Any]) -> None:
         """Add contradictions between probabilities to the problems of the slates.
 
         Args:
             policies: target policies.
             ranked: by policy, the items that it ranks, for policies whose columns hold items.
-            one_reward: True if a slate has one reward, which item probabilities alone cannot weight.
         """
         slates = self.slates
         check_probabilities(slates, self.known, self.kinds)
@@ -128,8 +127,6 @@ class SlateLog:
             values = {kind: read[column] for kind, column in names.items()}
             items = getattr(ranked.get(name), "codes", ranked.get(name))  # ids, or numbers as they are; None without
             check_target(slates, name, values, names, items, bare)
-        if one_reward and not {"conditional", "slate", "set"} & set(self.known):
-            slates.problems.append(Problem.of("slate_reward", PROBLEM, self.kinds[self.main], kind=OF[self.main]))
 
     def refuse(self) -> None:
         """Raise UserError for all problems, or for propensities of an unknown kind."""
@@ -165,8 +162,6 @@ class _Table:
         names = slates.file.names
         kinds = slates.probabilities
         columns = but_for_slates(reading.columns)
-        if "action" in slates.columns:
-            columns["action"] = slates.columns["action"]
         of_policies = endings_of([name for name in policies if name != columns.get("propensity")], names)
         of_slates = {*slates.columns.values()}
 
@@ -205,13 +200,10 @@ class _Table:
         table.reading = replace(table.reading, context=[*self.gaps, *sorted(table.item_policies)])
         log = table.read()
         table.reading = replace(table.reading, context=())  # the notes must not name columns of policies as context
-        if self.slates.per_slate and log.key is not None:
-            table.unit = "item"
-            table.n_lists = log.key.ids.size
         log.lines[:] = table.lines
         return log, {name: log.context.pop(name) for name in table.item_policies}
 
-    def main_of(self, log: BanditFile, slates: Slates) -> tuple[str, str]:
+    def main_of(self) -> tuple[str, str]:
         """Return the kind of the propensities, and the reason for it in words; "" for both if the kind is unknown."""
         if self.reading.propensities_of is not None:
             return SAID[self.reading.propensities_of], STATED
@@ -220,10 +212,6 @@ class _Table:
         for kind, name in self.slates.probabilities.items():
             if name == self.propensity:
                 return kind, "its name says so"
-        if self.slates.per_slate and slates.size:
-            p = slates.at(log.propensity)
-            if np.all(p == p[:, :1]):
-                return "slate", "one number per slate"
         return "", ""
 
 
@@ -248,11 +236,11 @@ def read_slates(slate_file: SlateFile, reading: Reading, policies: Sequence[str]
     slates = arrange(log, slate_file)
     kinds = dict(slate_file.probabilities)
     propensity = str(table.propensity)
-    main, why = table.main_of(log, slates)
+    main, why = table.main_of()
     by_kind = {kind: log.others[name] for kind, name in kinds.items() if name != propensity}
     lines = []
     if slates.size:
-        lines.append(f"{slate_file.form}: {in_words(slates.number)} of {slates.size} items")
+        lines.append(f"one row per position: {in_words(slates.number)} of {slates.size} items")
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:
         by_kind[main] = np.asarray(log.propensity)
@@ -260,8 +248,8 @@ def read_slates(slate_file: SlateFile, reading: Reading, policies: Sequence[str]
         lines.append(f"{propensity}: the probability of {OF[main]} ({why}; --propensities-of states another)")
     read = SlateLog(log, slates, kinds, main, why, by_kind, lines)
     if main:
-        read.check(policies, ranked, one_reward=slate_file.one_reward)
-    if slates.size and log.columns.get("time") is None and not slate_file.per_slate:
+        read.check(policies, ranked)
+    if slates.size and log.columns.get("time") is None:
         slates, remarks = _by_number(slates, log)
         read = replace(read, slates=slates, lines=lines + remarks)
     return replace(read, lines=list(dict.fromkeys(read.lines)))
@@ -334,7 +322,7 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
     if "precision" in question.stated:
         refused.append("--precision")
     for option in refused:
-        raise UserError(f"{option}: {path} is a log of slates ({slate_file.form}), and this is for single items")
+        raise UserError(f"{option}: {path} is a log of slates, and this is for single items")
     if not isinstance(question.estimators, Usual):
         for estimator in question.estimators:
             ranking_estimator(estimator)
@@ -350,9 +338,7 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
         raise UserError(f"{path}: {_OBP_NAMES}", code="unclear_propensities")
     for name in targets:
         if not endings_of([name], names):
-            # Without the columns that reading lists has added.
-            in_file = [name for name in names if name not in getattr(slate_file.file, "added", {}).values()]
-            raise UserError(f"{path} has no column {name!r}; {nearest(name, in_file)}", code="no_such_column")
+            raise UserError(f"{path} has no column {name!r}; {nearest(name, names)}", code="no_such_column")
     slates = read_slates(slate_file, reading, targets)
     slates.refuse()
     if baseline is not None and baseline not in {*logging_names, *slates.kinds.values()}:
@@ -365,30 +351,24 @@ class _Ranked:
     """A log of slates with a question about ranking policies.
 
     Attributes:
-        rows: rows of the log that estimators use, in the order of slates: all rows or, if a slate has one reward, the
-            top row of each slate.
+        rows: rows of the log in the order of slates.
         columns: arguments of the estimators by name, one value per row.
         logged: by kind, the logging policy's probabilities.
         bound: smallest propensity by statement or provenance; None if it is unknown.
     """
 
     def __init__(self, slate_file: SlateFile, slates: SlateLog, question: Question) -> None:
-        self.one_reward = slate_file.one_reward
         self.slates = slates
         self.question = question
         log = slates.log
         self.rows: Ints = slates.slates.order
-        size = slates.slates.size
-        if self.one_reward:
-            self.rows = self.rows[::size]
-            size = 1
         self.columns: dict[str, NDArray[Any]] = {
             "reward": log.reward[self.rows],
-            "position": np.tile(np.arange(size), slates.slates.number),
+            "position": np.tile(np.arange(slates.slates.size), slates.slates.number),
         }
         if log.user is not None:
             self.columns["user"] = log.user.codes[self.rows]
-        if log.action is not None and not self.one_reward:
+        if log.action is not None:
             names = log.action.ids
             if names.dtype.kind not in "iu":
                 names = names.astype(object)
@@ -399,7 +379,7 @@ class _Ranked:
         self.bound = known_bound(self.provenance, question.stated, log.columns["propensity"])
 
     def _kinds(self, values: dict[str, Floats]) -> dict[str, Floats]:
-        """Select the rows and kinds of probabilities that estimators use.
+        """Put probabilities into the order of slates.
 
         A missing probability of the slate is computed as the product of the conditional probabilities of its items.
 
@@ -411,8 +391,7 @@ class _Ranked:
             product = np.empty(len(self.slates.log))
             product[slates.order] = np.repeat(np.nan_to_num(slates.at(values["conditional"])).prod(1), slates.size)
             values = {**values, "slate": product}
-        kinds = ("slate", "set") if self.one_reward else values
-        return {kind: values[kind][self.rows] for kind in kinds if kind in values}
+        return {kind: column[self.rows] for kind, column in values.items()}
 
     def _target(self, name: str) -> dict[str, Floats]:
         """Return the probabilities of a target policy by kind, for the kinds that the log has.
@@ -473,7 +452,7 @@ class _Ranked:
             **stated,
         )
         unit = "item shown"
-        if self.one_reward or question.position_weights != "mean":
+        if question.position_weights != "mean":
             unit = "slate" + " (dcg)" * (question.position_weights == "dcg")
         facts: dict[str, object] = {"unit": unit, "slate_size": self.slates.slates.size}
         return {key: self._with_facts(estimate, facts, today=today) for key, estimate in estimates.items()}

@@ -1,4 +1,4 @@
-"""Recognise a file of slates, with one row per position or per slate; unnest its lists, and check the slates."""
+"""Recognise a file of slates, with one row per position, and check the slates."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from recsim_mnar.log.rows import user_starts
 from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, BanditFile, Problem
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NONE, USUAL_NAMES, find_columns, named_column, plain_name, slate_probabilities
-from recsim_mnar.tables.rows import Rows, n_repeats
-from recsim_mnar.tables.values import Faults
+from recsim_mnar.tables.rows import n_repeats
 
 OF = {
     "marginal": "the item at its position",
@@ -43,24 +42,13 @@ class SlateFile:
 
     Attributes:
         file: the table.
-        columns: column by role: slate, position and, for lists, the action.
+        columns: column by role: slate and position.
         probabilities: by kind, the column of the logging policy's probability whose name tells the kind.
-        per_slate: True if the file has one row per slate, with lists.
-        one_reward: True if a row has one reward for the whole slate.
     """
 
     file: TableFile
     columns: dict[str, str]
     probabilities: dict[str, str] = field(default_factory=dict)
-    per_slate: bool = False
-    one_reward: bool = False
-
-    @property
-    def form(self) -> str:
-        """Description of the rows."""
-        if self.per_slate:
-            return "one row per slate"
-        return "one row per position"
 
     @property
     def own(self) -> bool:
@@ -77,7 +65,8 @@ def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Colle
         leave: columns that cannot have a role: those of target policies, with their endings.
 
     Raises:
-        UserError: a named column is missing, or a column of slates is named and no column of positions is found.
+        UserError: a named column is missing, a column of slates is named and no column of positions is found, or
+            a column of items holds lists.
     """
     if NONE in (columns.get("slate"), columns.get("position")):
         return None
@@ -87,8 +76,9 @@ def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Colle
         if name is not None and name != NONE:
             named[role] = named_column(str(file.path), role, name, file.names)
     free = [name for name in file.names if name not in leave]
-    slate_file = _one_row_per_position(file, columns, named, free) or _one_row_per_slate(file, columns, named, free)
+    slate_file = _one_row_per_position(file, columns, named, free)
     if slate_file is None:
+        _refuse_lists(file, named, free)
         return None
     used = (*slate_file.columns.values(), *columns.values())
     return replace(slate_file, probabilities=slate_probabilities([name for name in free if name not in used]))
@@ -256,175 +246,34 @@ def _doubles(key: Ints, place: Floats) -> int:
     return n_repeats(joint(key, places))
 
 
-# ------------------------------------------------------------------------------------------------------------- lists
-
-
-def _one_row_per_slate(
-    file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
-) -> SlateFile | None:
-    """Recognise a file whose column of items holds lists; return None for other files.
+def _refuse_lists(file: TableFile, named: Mapping[str, str], free: Sequence[str]) -> None:
+    """Raise UserError if a column of items holds lists, so that a row is a whole slate.
 
     Args:
         file: the table.
-        columns: column by role, as the user states.
         named: columns of slates, positions and actions that the user names.
         free: names of the columns that may have a role.
     """
-    if "action" in named:
-        names = [named["action"]]
-    else:
-        usual = {*_LISTS, *(name for role in ("action", "item") for tier in USUAL_NAMES[role] for name in tier)}
-        names = [name for name in free if plain_name(name) in usual]
+    usual = {*_LISTS, *(name for role in ("action", "item") for tier in USUAL_NAMES[role] for name in tier)}
+    names = [named["action"]] if "action" in named else [name for name in free if plain_name(name) in usual]
     if not names:
-        return None
-    lists = {}
-    for column, values in file.head().items():
-        lists_of_column = _lists_of(values)
-        if lists_of_column is not None:
-            lists[column] = lists_of_column
-    action = next((name for name in names if name in lists), None)
-    if action is None:
-        return None
-    sizes = [len(items) for items in lists[action]]
-    # Columns whose lists are mostly as long as those of the items: one value per position.
-    parallel = tuple(
-        column
-        for column, values in lists.items()
-        if np.mean([len(entries) == n for entries, n in zip(values, sizes, strict=True)]) > 0.5
-    )
-    added = {role: f"{role}_of_list" if role in file.names else role for role in ("slate", "position")}
-    table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, action, parallel, added)
-    roles = find_columns(str(file.path), free, named={"reward": columns.get("reward")}, optional=("reward",))
-    reward = roles.get("reward")
-    one_reward = reward is not None and reward not in parallel
-    return SlateFile(table, {**added, "action": action}, per_slate=True, one_reward=one_reward)
+        return
+    head = file.head()
+    for name in names:
+        present = [value for value in head.get(name, ()) if value is not None and not np.array_equal(value, "")]
+        if sum(_holds_several(value) for value in present) > 0.5 * len(present):
+            advice = "explode them: one row per position, with its own reward and propensity, and columns of the slate "
+            raise UserError(f"{file.path}: {name!r} holds lists: {advice}and the position", code="lists_of_items")
 
 
-def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
-    """Parse the lists in the first values of a column; return None if most are no lists of several items."""
-    lists = []
-    for value in values:
-        parsed = _parts(value) if isinstance(value, str) else value
-        lists.append(list(parsed) if isinstance(parsed, list | tuple | np.ndarray) else [])
-    n_present = sum(value not in (None, "") for value in values)
-    if n_present and sum(len(items) > 1 for items in lists) > 0.5 * n_present:
-        return lists
-    return None
-
-
-def _parts(text: str | None) -> list[Any]:
-    """Parse a list written as JSON into texts, None for null; any other text gives an empty list."""
-    try:
-        parsed = json.loads(text or "[]")
-    except (ValueError, RecursionError):
-        return []
-    if isinstance(parsed, list):
-        return [None if item is None else str(item) for item in parsed]
-    return []
-
-
-@dataclass(frozen=True)
-class ListedSlates(TableFile):
-    """A table with one row per slate that is read as a table with one row per position.
-
-    Attributes:
-        action: column of lists of items.
-        lists: columns with lists of one value per item, ``action`` included.
-        added: by role, the names of two columns that the file lacks: slates, numbered as the rows of the file from 1,
-            and positions, from 0. They are the last of ``names``.
-    """
-
-    action: str = ""
-    lists: tuple[str, ...] = ()
-    added: Mapping[str, str] = field(default_factory=dict)
-
-    def head(self) -> dict[str, list[Any]]:
-        """Return the first rows, one per position."""
-        columns = super().head()
-        sizes = [len(items) for items in _lists_of(columns[self.action]) or []]
-        flat = {}
-        for name, values in columns.items():
-            if name in self.lists:
-                flat[name] = [item for items in _lists_of(values) or [] for item in items]
-            else:
-                flat[name] = [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
-        return flat
-
-    def read(self, kinds: Mapping[str, str], most: int | None = None) -> Rows:
-        """Read rows, one per position.
-
-        Args:
-            kinds: by column how its values are used: "number", "id", "time" or "text".
-            most: number of first slates to read; None for all.
-
-        Raises:
-            UserError: a list is no list, is empty, or has another length than that of the items in its row.
-        """
-        import pyarrow as pa
-
-        names = [name for name in kinds if name not in self.added.values()]
-        nested = TableFile(self.path, self.parts, self.names[: -len(self.added)], self.form)
-        nested_kinds = {name: "text" if name in self.lists else kinds[name] for name in names}
-        table = nested.read({self.action: "text", **nested_kinds}, most).table
-        items, sizes = _flat(table.column(self.action))
-        self._refuse(sizes < 0, f"has a list in {self.action!r} that cannot be read")
-        self._refuse(sizes < 1, f"has no item in {self.action!r}")
-        row = np.repeat(np.arange(table.num_rows), sizes)  # the file's row of each position
-        first_of_row = np.cumsum(sizes) - sizes
-        position = np.arange(row.size) - first_of_row[row]
-        flat = {self.action: items, self.added["slate"]: row + 1, self.added["position"]: position}
-        for name in names:
-            if name not in self.lists:
-                flat[name] = table.column(name).take(pa.array(row))
-            elif name != self.action:
-                flat[name], lengths = _flat(table.column(name))
-                self._refuse(lengths < 0, f"has a list in {name!r} that cannot be read")
-                self._refuse(
-                    lengths != sizes, f"has another number of values in {name!r} than of items in {self.action!r}"
-                )
-        return Rows(str(self.path), pa.table({name: flat[name] for name in kinds}), self.decimal, row_numbers=row + 1)
-
-    def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Any:
-        """Yield all rows of :meth:`read` in one block; ``rows`` is ignored, because lists are read at once."""
-        block = self.read(kinds)
-        block.faults = faults or block.faults
-        yield block
-
-    def how_written(self) -> list[str]:
-        """Describe the format of the file, and that it has lists."""
-        return [*super().how_written(), "lists of items"]
-
-    def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
-        """Raise UserError for the first row (m,) that is marked in ``bad``, if any; ``what`` describes the fault."""
-        number = int(bad.sum())
-        if number:
-            more = f" ({number:,} such rows)" if number > 1 else ""
-            advice = "write it as JSON, [1, 2]" if "cannot be read" in what else "write one value per item"
-            raise UserError(f"{self.path}: row {np.argmax(bad) + 1} {what}{more}: {advice}", code="bad_slates")
-
-
-def _flat(column: Any) -> tuple[Any, Ints]:
-    """Unnest a column of lists.
-
-    Returns:
-        items: the items of all rows, one after another.
-        sizes: number of items in each row; -1 for a text that is no list.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    kind = column.type
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
-        return pc.list_flatten(column), sizes
-    items = []
-    lengths = []
-    for text in column.cast(pa.string()).to_pylist():
-        parts = _parts(text)
-        items += parts
-        is_list = parts or (text or "").strip() in ("", "[]")  # an empty list, or text that is no list
-        lengths.append(len(parts) if is_list else -1)
-    return pa.array(items, pa.string()), np.array(lengths, np.int64)
+def _holds_several(value: Any) -> bool:
+    """Return whether a value is a list of several items, or such a list written as JSON."""
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return False
+    return isinstance(value, list | tuple | np.ndarray) and len(value) > 1
 
 
 # ------------------------------------------------------------------------------------------------ rows, put in order
@@ -504,8 +353,6 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     def name(i: int) -> str:
         """Describe slate ``i`` in the order of slates, for a person."""
         row = order[begins[i]]
-        if found.per_slate:
-            return f"row {log.row_numbers[row]}"
         return f"slate {ids[slate[row]]} (row {log.row_numbers[row]})"
 
     def by_slate(bad: Any) -> Any:

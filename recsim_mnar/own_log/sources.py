@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from recsim_mnar.datasets.interactions import events_in_words, read_interactions
 from recsim_mnar.datasets.rating_studies import load_coat, read_ratings
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.rankings import LOGGED
 from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.log.rows import steps_within, user_starts
+from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
-from recsim_mnar.own_log.slate_file import OF, find_slates
+from recsim_mnar.own_log.slate_file import find_slates
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.tables.files import log_folder
 from recsim_mnar.tables.parts import TableFile
@@ -51,7 +49,6 @@ class _Events:
         reward: rewards; NaN for views.
         columns: columns by role.
         lines: notes for a person.
-        of_slates: columns slate, position and further propensities by name; empty for single items.
     """
 
     source: str
@@ -63,7 +60,6 @@ class _Events:
     reward: NDArray[np.float64]
     columns: Columns
     lines: list[str]
-    of_slates: dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
@@ -124,9 +120,7 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
     """
     user_ids, user = users
     item_ids, item = items
-    if rows.of_slates:
-        order = _slate_by_slate(user, rows)
-    elif rows.time is not None:
+    if rows.time is not None:
         order = np.lexsort((rows.time, user))
     else:
         order = np.argsort(user, kind="stable")
@@ -134,11 +128,7 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
     item = item[order]
     bandit = rows.bandit[order]
     step = steps_within(user)
-    of_slates = {name: values[order] for name, values in rows.of_slates.items()}
-    if rows.time is None:
-        time = (step - np.maximum(of_slates.get("position", 0), 0)).astype(np.float64)  # a slate's rows have one time
-    else:
-        time = rows.time[order]
+    time = step.astype(np.float64) if rows.time is None else rows.time[order]
     columns: dict[str, NDArray[Any]] = {
         "user": user,
         "step": step,
@@ -150,88 +140,23 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
         "reward": np.where(bandit, rows.reward[order], np.nan),
         "user_id": user_ids[user].astype(str).astype(object),
         "item_id": item_ids[item].astype(str).astype(object),
-        **_numbered(user, of_slates),
     }
     return Log(columns, {"kind": "own log", "file": Path(rows.source).name, "columns": dict(rows.columns.names)})
 
 
-def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
-    """Return the order of rows (n,) by user and time, with the rows of a slate together from the top.
-
-    A slate has the time and the place in the file of its first row.
-    """
-    slate = rows.of_slates["slate"]
-    # Rows outside slates, views, get a number of their own.
-    key = np.where(slate >= 0, slate, slate.max() + 1 + np.arange(user.size))
-    _, first_rows, number = np.unique(key, return_index=True, return_inverse=True)
-    first = first_rows[number.reshape(-1)]
-    time = np.zeros(user.size) if rows.time is None else rows.time[first]
-    return np.lexsort((rows.of_slates["position"], first, time, user))
-
-
-def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Replace the numbers of slates by numbers from 0 within each user.
-
-    Args:
-        user: (n,) user of each row, ascending, with the rows of each slate together from the top.
-        columns: columns of slates; empty for single items.
-    """
-    if not columns:
-        return {}
-    # The running number of slates, less the number of those of earlier users.
-    top = columns["position"] == 0
-    begins = user_starts(user)
-    before = np.repeat((np.cumsum(top) - top)[begins], np.diff(np.append(begins, user.size)))
-    return {**columns, "slate": np.where(columns["position"] >= 0, np.cumsum(top) - 1 - before, _NEVER)}
-
-
-def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict[str, str | None]]:
-    """Read a file's slates.
-
-    Returns:
-        slates: the slates; None for a file of single items.
-        columns: column by role, as named or, for slates, recognised.
+def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
+    """Read the rows of a file; with ``first`` False, it may lack columns that the user names.
 
     Raises:
-        UserError: invalid slates, or propensities of another event than of items at their positions.
+        UserError: the file holds slates, or invalid columns and values.
     """
-    slate_file = find_slates(file, reading.columns)
-    named = but_for_slates(reading.columns)
-    if slate_file is None:
-        return None, named
-    if slate_file.per_slate:
-        raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
-    slates = read_slates(slate_file, reading)
-    slates.refuse()
-    if "marginal" not in slates.known:
-        why = f"{slates.kinds[slates.main]!r} is of {OF[slates.main]}"
-        raise UserError(f"{file.path}: a replay of slates needs the propensity of the item at its position, and {why}")
-    names = slates.log.columns.names
-    return slates, named | {role: names[role] for role in ("user", "propensity") if role in names}
-
-
-def _by_row(slate_log: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
-    """Return columns (n,) of slates by the rows of their file; empty without slates."""
-    if slate_log is None:
-        return {}
-    order = slate_log.slates.order
-    size = slate_log.slates.size
-    rows = slate_log.log.row_numbers[order] - 1
-    number = np.arange(order.size)
-    columns: dict[str, NDArray[Any]] = {"slate": np.full(n, _NEVER), "position": np.full(n, _NEVER)}
-    columns["slate"][rows] = number // size
-    columns["position"][rows] = number % size
-    for kind, values in slate_log.known.items():
-        column = np.full(n, np.nan)
-        column[rows] = values[order]
-        columns[LOGGED[kind]] = column
-    return columns
-
-
-def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
-    """Read the rows of a file; with ``first`` False, it may lack columns that the user names."""
     source = str(file.path)
-    slate_log, by_role = _of_slates(file, reading)
+    if find_slates(file, reading.columns) is not None:
+        raise UserError(
+            f"{source} holds slates, and only a log of simulate is read with its slates: keep one item of each, or "
+            "state --slate-column none, if each row is a single item"
+        )
+    by_role = but_for_slates(reading.columns)
     named = {role: name for role, name in by_role.items() if name is not None and (first or name in file.names)}
     # Items first: a single column of what was viewed and what was shown is that of the items.
     optional = ("event", "item", "action", "propensity", "reward", "time")
@@ -246,14 +171,10 @@ def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
     lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
     bandit, keep = _kinds(rows, columns, lines)
-    slates = _by_row(slate_log, len(rows))
-    if slates:
-        keep &= ~bandit | (slates["slate"] >= 0)
-        lines.append(f"one row per position: {int(slates['slate'].max()) + 1:,} slates")
     if not keep.all():
         rows = rows.kept(keep)
         bandit = bandit[keep]
-    return _values(rows, columns, bandit, reading, lines, slates)
+    return _values(rows, columns, bandit, reading, lines)
 
 
 def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -288,7 +209,6 @@ def _values(
     bandit: NDArray[np.bool_],
     reading: Reading,
     lines: list[str],
-    slates: dict[str, NDArray[Any]],
 ) -> _Events:
     """Read users, items, times, propensities and rewards.
 
@@ -298,7 +218,6 @@ def _values(
         bandit: (n,) which rows are recommendations.
         reading: the user's statements about the file.
         lines: notes for a person, which are extended.
-        slates: columns of slates by the rows of the file; empty for single items.
 
     Raises:
         UserError: one line with every fault.
@@ -308,9 +227,7 @@ def _values(
     item = _shown_or_viewed(rows, columns, bandit)
     values = {role: np.full(len(rows), np.nan) for role in ("propensity", "reward")}
     part = rows.kept(bandit)
-    if slates:
-        values["propensity"] = slates["propensity"][rows.row_numbers - 1]
-    elif "propensity" in columns:
+    if "propensity" in columns:
         values["propensity"][bandit] = part.probabilities(columns["propensity"], zero=False, advice="")
     if "reward" in columns:
         values["reward"][bandit] = part.numbers(columns["reward"])
@@ -329,7 +246,6 @@ def _values(
             lines.append(f"{in_rows(int(rows.missing.sum()))} left out: values are missing")
     rows.faults.refuse("--drop-missing leaves out the rows with missing values")
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
-    kept_rows = rows.row_numbers[keep] - 1
     return _Events(
         source=rows.source,
         user=Ids(user.codes[keep], user.ids),
@@ -340,7 +256,6 @@ def _values(
         reward=values["reward"][keep],
         columns=columns,
         lines=lines,
-        of_slates={name: column[kept_rows] for name, column in slates.items() if name != "propensity"},
     )
 
 
@@ -431,8 +346,6 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
         return _own(source)
     file = TableFile.open(source)
     slates = find_slates(file, named)
-    if slates is not None and slates.per_slate:
-        raise UserError(f"{source} has one row per slate: give one row per position, with slate and position columns")
     if slates is None:
         optional = ("user", "event", "item", "action", "propensity", "reward")
         roles = find_columns(str(source), file.names, named=named, optional=optional)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import functools
 import json
 import math
@@ -12,17 +10,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError, described
+from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
-from recsim_mnar.policies.base import Learner
 from recsim_mnar.protocols.base import NEEDS, Protocol, Trial
 from recsim_mnar.protocols.comparison import experiment_of
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds import make_world
-from recsim_mnar.worlds.base import DecisionWorld, Transition
 
 SEED = 4
 _WORLDS: tuple[tuple[str, tuple[str, ...], Mapping[str, Any]], ...] = (
@@ -184,137 +179,6 @@ def trial_is_left_alone(case: ProtocolCase) -> Reasons:
             yield f"judge() changes what {name} does for users whom it knows"
 
 
-@rule(RULES, "name all that it uses in needs")
-def needs_what_it_uses(case: ProtocolCase) -> Reasons:
-    """Check that logs and users that are not among its needs do not change its values.
-
-    The protocol judges a trial without those logs, in which users answer otherwise if it does not need them.
-    """
-    protocol = case.make()
-    trial = case.trial(protocol)
-    needs = set(protocol.needs)
-    if not needs & {"users", "platform"} and isinstance(trial.world, DecisionWorld):
-        trial.world = _with_opposite_rewards(trial.world)
-    if not needs & {"train_log", "platform"}:
-        trial.train_log = None
-    if needs <= {"users", "train_log"}:
-        trial.test_log = None
-    try:
-        again = protocol.judge(trial)
-    except Exception as error:  # code of the user's own may raise anything
-        yield f"it needs {', '.join(sorted(needs))}, and given no more judge() raised {described(error)}"
-        return
-    for why in case.differences(again):
-        yield f"it needs {', '.join(sorted(needs))}; {why} where users answer otherwise or another log is missing"
-
-
-@rule(RULES, "start users of the log that you fitted on with policy.reset_training_users(users, users)")
-def training_users_are_named(case: ProtocolCase) -> Reasons:
-    """Check that users of a log on which it fits a learner are not started as new ones.
-
-    A policy that recommends what similar users viewed would find each of them in the log, and count it as its own
-    neighbour.
-    """
-    protocol = case.make()
-    trial = case.trial(protocol)
-    watched = {name: _WatchedLearner(learner) for name, learner in trial.learners.items()}
-    protocol.judge(dataclasses.replace(trial, learners=watched))
-    for name, learner in watched.items():
-        # A few views may be those of another user by chance.
-        if len(learner.begun) >= _ENOUGH and learner.begun <= learner.fitted_on:
-            yield f"judge() fits {name} on a log, and starts users of that log with reset()"
-
-
-# -------------------------------------------------------------------------------------------------------------- inside
-
-
-_ENOUGH = 20
-"""Number of views from which users are known by them."""
-
-Views = set[tuple[int, int]]
-"""Views as (user, item)."""
-
-
-class _WatchedLearner(Learner):
-    """A learner that keeps the views of the logs it is fitted on, and those of users whom its policies start as new.
-
-    Args:
-        learner: the learner that fits.
-    """
-
-    def __init__(self, learner: Learner) -> None:
-        self._learner = learner
-        self.name = learner.name
-        self.needs = learner.needs
-        self.ignores_own_views = learner.ignores_own_views
-        self.fitted_on: Views = set()
-        self.begun: Views = set()
-
-    def fit(self, log: Any, *, n_items: int, seed: int = 0) -> Any:
-        """Implement :meth:`recsim_mnar.policies.base.Learner.fit`; the policy tells this learner of new users."""
-        policy: Any = self._learner.fit(log, n_items=n_items, seed=seed)
-        organic = log.organic()
-        self.fitted_on |= set(zip(organic["user"].tolist(), organic["item"].tolist(), strict=True))
-        begun = self.begun
-        kind: Any = type(policy)
-
-        class Watched(kind):
-            """The policy's class, so that its copies are watched, too."""
-
-            def reset(self, users: Any) -> None:
-                super().reset(users)
-                self.as_new = True
-
-            def reset_training_users(self, users: Any, originals: Any) -> None:
-                super().reset_training_users(users, originals)
-                self.as_new = False
-
-            def observe(self, users: Any, items: Any) -> None:
-                super().observe(users, items)
-                if self.as_new:
-                    begun.update(zip(np.asarray(users).tolist(), np.asarray(items).tolist(), strict=True))
-                self.as_new = False
-
-        policy.__class__ = Watched
-        policy.as_new = False
-        return policy
-
-
 def _values(records: list[Record]) -> Values:
     """Return the value and interval of each record by agent and metric."""
     return {(r.agent, r.metric): (r.value, r.low, r.high) for r in records}
-
-
-def _with_opposite_rewards(world: DecisionWorld) -> Any:
-    """Return a copy of a world in which each reward r is 1 - r, in the truth and in simulations.
-
-    A protocol that gets the same values from both worlds does not use the users' answers.
-    """
-    other: Any = copy.copy(world)
-
-    def with_opposite(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Return columns of a log with each reward r replaced by 1 - r."""
-        return columns | {"reward": 1.0 - columns["reward"]}
-
-    def opposite_means(means: Callable[..., Any], *args: Any) -> Any:
-        """Call a method that returns expected rewards, and return 1 minus these."""
-        return 1.0 - means(*args)
-
-    def opposite_transition(method: Callable[..., Transition], *args: Any) -> Transition:
-        """Call a method of the lanes, and return its transition with opposite rewards."""
-        transition = method(*args)
-        return Transition(transition.starts, with_opposite(transition.columns), transition.alive)
-
-    def open_lanes(*args: Any, **options: Any) -> Any:
-        """Open lanes of the original world, whose transitions get opposite rewards."""
-        lanes: Any = world.open_lanes(*args, **options)
-        for name in ("begin", "take", "take_runs"):
-            setattr(lanes, name, functools.partial(opposite_transition, getattr(lanes, name)))
-        return lanes
-
-    for name in ("reward_means", "reward_means_of"):
-        setattr(other, name, functools.partial(opposite_means, getattr(world, name)))
-    other.trajectories = lambda *args, **options: with_opposite(world.trajectories(*args, **options))
-    other.open_lanes = open_lanes
-    other.open_occasions = lambda *args, **options: None  # occasions would be computed without the lanes
-    return other

@@ -26,7 +26,7 @@ from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.simulation.items import decider, drive, simulate
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, Transition, decision_world
-from recsim_mnar.worlds.lanes import CheckedLanes, PlainLanes
+from recsim_mnar.worlds.lanes import CheckedLanes
 
 Columns = dict[str, NDArray[Any]]
 Make = Callable[[], DecisionWorld]
@@ -155,54 +155,6 @@ def seeds_differ(make: Make) -> Reasons:
     are_equal = all(np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward"))
     if distance > LEAST_DISTANCE and are_equal:
         yield f"users 0 to {FEW_USERS - 1} of two seeds live the same lives"
-
-
-@rule(RULES, "draw what decides whether a user stays from another stream: self.uniforms(which, Stream.ORGANIC)")
-def leaving_has_its_own_draw(make: Make) -> Reasons:
-    """Check that the draw of the reward does not also decide who stays; for PlainLanes only.
-
-    The first decision of 2,000 users is simulated twice, the second time with the draws of one stream changed (u to
-    u + 1/2 modulo 1, z to -z). If that stream changes rewards, then among users with an unchanged reward it must not
-    change who stays. If a share q of users has an unchanged reward and leaves only in one of the two simulations, a
-    common draw goes unnoticed with probability (1 - q) ** 2000, below 1 in 20,000 from q = .005 on.
-    """
-    if not isinstance(make().open_lanes(1), PlainLanes):
-        return
-
-    def first_decision(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
-        """Simulate the first decision of every user, with the draws of stream ``turned`` changed, if any.
-
-        Returns:
-            streams: the streams from which numbers were drawn.
-            rewards: reward of each user who makes a decision.
-            alive: True for those who stay after it.
-        """
-        lanes = make().open_lanes(MANY_USERS)
-        n_items = make().n_items
-        streams = set()
-        which = np.arange(MANY_USERS)  # user u in lane u
-        which = which[lanes.begin(which, np.full(MANY_USERS, SEED, np.uint64), which).alive]
-
-        def draw(original: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
-            """Draw by the lanes' own method, note the stream, and change the numbers of the stream ``turned``."""
-            streams.add(stream)
-            values = original(lane, stream)
-            if stream == turned:
-                return turn(values)
-            return values
-
-        for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
-            setattr(lanes, name, functools.partial(draw, getattr(lanes, name), turn))
-        actions = (which % n_items).astype(np.int32)
-        transition = lanes.take(which, actions, np.full(len(which), 1.0 / n_items))
-        return streams, transition.columns["reward"][transition.starts[:-1]], transition.alive
-
-    streams, rewards, alive = first_decision(None)
-    for stream in streams:
-        _, turned_rewards, turned_alive = first_decision(stream)
-        same_reward = turned_rewards == rewards
-        if not same_reward.all() and (turned_alive != alive)[same_reward].any():
-            yield "the draw that decides the reward also decides who stays, among users of the same reward"
 
 
 @rule(RULES, "omit trajectories, or make it return the same lives as the lanes")

@@ -78,23 +78,6 @@ def per_position(house, *kinds, generic=False):
     return pd.DataFrame(data)
 
 
-def per_slate(house, kind, write, *, one_number=False):
-    """One row per slate; ``write`` writes a list."""
-    columns, new = house
-
-    def lists(values):
-        return [write(row) for row in np.asarray(values).reshape(N, K).tolist()]
-
-    data = {
-        "visitor_id": [f"v{user:03}" for user in columns["user"][::K]],
-        "items": lists([f"i{action}" for action in columns["action"]]),
-        "clicks": lists(columns["reward"].astype(int)),
-    }
-    for name, values in (("pscore", columns[LOGGED[kind]]), ("new", new[kind])):
-        data[name] = values[::K] if one_number else lists(values)
-    return pd.DataFrame(data)
-
-
 def expected_estimates(house, *kinds):
     """The estimates from our own columns."""
     columns, new = house
@@ -143,28 +126,22 @@ def test_the_user_can_state_what_a_propensity_is_of(house, file, kind):
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])
-@pytest.mark.parametrize("kind", ["marginal", "conditional", "slate"])
-def test_one_row_per_slate(house, tmp_path, ending, kind):
+@pytest.mark.parametrize("written", ["json", "lists"])
+def test_lists_of_items_are_refused(tmp_path, ending, written):
     file = tmp_path / f"log.{ending}"
-    one_number = kind == "slate"
-    if ending == "csv":
-        per_slate(house, kind, json.dumps, one_number=one_number).to_csv(file, index=False)
-    else:
-        per_slate(house, kind, list, one_number=one_number).to_parquet(file)
-    answer = recsim_mnar.estimate_file(file, "new", propensities_of=None if one_number else OPTION_OF_KIND[kind])
-    assert_same(answer.records, expected_estimates(house, kind))
-
-
-def test_one_reward_per_slate_is_the_sum_of_its_clicks(house, file):
-    columns, new = house
-    data = per_slate(house, "slate", json.dumps, one_number=True)
-    data["clicks"] = columns["reward"].reshape(N, K).sum(axis=1)
-    answer = answered(data, file, reward_max=3.0)
-    (record,) = answer.records
-    assert record["estimator"] == "slate_ips"
-    weight = new["slate"][::K] / columns[LOGGED["slate"]][::K]
-    assert record["value"] == pytest.approx(np.mean(weight * data["clicks"]), rel=1e-12)
-    assert "per slate" in answer.sentence.text
+    lists = [["a", "b"], ["b", "c"], None]
+    if ending == "csv" or written == "json":
+        lists = [json.dumps(items) for items in lists]
+    data = pd.DataFrame({"items": lists, "clicks": 1, "pscore": 0.5, "new": 0.25})
+    getattr(data, f"to_{ending}")(file, index=False)
+    for read in (
+        lambda: recsim_mnar.estimate_file(file, "new"),
+        lambda: examine_file(file),
+        lambda: plan_ab(file, "5%"),
+    ):
+        with refused("'items' holds lists: explode them: one row per position") as caught:
+            read()
+        assert caught.value.code == "lists_of_items"
 
 
 def test_difference_from_today_is_of_the_same_weights(house, file):
@@ -245,13 +222,6 @@ def test_doctor_asks_for_positions_where_slates_may_be(house, file):
     examination = examined(data, file, columns={"position": "ordering"})
     assert examination.facts["slates"]["slates"] == N
     assert "--position-column ordering" in first_of(commands_for(examination)).line
-
-
-def test_lists_of_other_lengths_name_the_row(house, file):
-    data = per_slate(house, "marginal", json.dumps)
-    data.loc[6, "clicks"] = "[0, 1]"
-    with pytest.raises(UserError, match="row 7 has another number of values in 'clicks' than of items in 'items'"):
-        answered(data, file)
 
 
 def test_drop_missing_leaves_out_whole_slates(house, file):
@@ -352,9 +322,9 @@ def test_options_of_single_items_are_refused(house, file, option):
 
 def test_the_line_of_doctor_runs_as_it_stands(house, tmp_path, capsys):
     file = tmp_path / "log.parquet"
-    per_slate(house, "conditional", list).rename(columns={"new": "new_pscore"}).to_parquet(file)
+    per_position(house, "conditional", generic=True).rename(columns={"new": "new_pscore"}).to_parquet(file)
     out = done(capsys, "doctor", file, "--propensities-of", "conditional")
-    assert "one row per slate: 1,000 slates of 3 items" in out
+    assert "one row per position: 1,000 slates of 3 items" in out
     assert "the item, given the items above it" in out
     line = next(line for line in out.splitlines() if line.startswith("  recsim-mnar estimate"))
     out = done(capsys, *shlex.split(line)[1:], "--json", tmp_path / "out.json", "--out", tmp_path / "page")
@@ -412,32 +382,11 @@ def test_simulate_replay_estimate(tmp_path, capsys):
         assert record["value"] == pytest.approx(estimate.value, rel=1e-12)
 
 
-def test_a_foreign_log_of_slates_is_replayed_as_ours_is(save, tmp_path, capsys):
-    done(capsys, "simulate", *SLATES_OF_3, "--users", 60, "--policy", "random", "--out", tmp_path / "run")
-    log = recsim_mnar.read_log(tmp_path / "run")
-    shown = log.is_bandit
-    foreign = pd.DataFrame(
-        {
-            "user_id": log["user"],
-            "event": np.where(shown, "recommendation", "view"),
-            "ts": log["time"],
-            "request_id": np.where(shown, log["user"] * 10_000 + log["slate"], -1).astype(str),
-            "position": np.where(shown, log["position"], 0),
-            "item_id": np.where(shown, log["action"], log["item"]),
-            "clicks": np.where(shown, log["reward"], 0.0),
-            "marginal_prob": np.where(shown, log["propensity"], 1.0),
-        }
-    )
-    save(foreign, "foreign.csv")
-    names = ["slate", "position", EXPLORING, *(f"{EXPLORING}_{kind}" for kind in ("conditional", "slate", "set"))]
-    replayed = []
-    for source in ("run", "foreign.csv"):
-        out = tmp_path / f"{source}.parquet"
-        done(capsys, "replay", tmp_path / source, "--policy", EXPLORING, "--items", 8, "--out", out, "--quiet")
-        table = pq.read_table(out, columns=["user", "time", "event", *names]).to_pandas()
-        assert (table[table.event == "bandit"].groupby(["user", "slate"]).time.nunique() == 1).all()
-        replayed.append(table[names].replace(-1, np.nan).astype(float))
-    pd.testing.assert_frame_equal(*replayed, rtol=1e-12)
+def test_slates_of_a_foreign_log_are_not_replayed(house, file, tmp_path, capsys):
+    per_position(house, "marginal").to_csv(file, index=False)
+    status, _, error = run(capsys, "replay", file, "--policy", "random", "--out", tmp_path / "out.parquet")
+    assert status == 2
+    assert "holds slates, and only a log of simulate is read with its slates" in error
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from plugins_blind import Bar, BarLanes, Clicks, Popular, Viewed, views_of
 
-from recsim_mnar import Learner, simulate
+from recsim_mnar import Learner
 from recsim_mnar.estimators.scores import Scores
 from recsim_mnar.rng import Stream
 
@@ -23,13 +23,6 @@ class ResetsUsers(Clicks):
     def value(self, study, policy):
         policy.reset(np.arange(20))
         return super().value(study, policy)
-
-
-class Simulates(Clicks):
-    """Needs a test log, it says, and runs the world."""
-
-    def value(self, study, policy):
-        return float(simulate(study.world, policy.fresh(), 50, study.seed_of("mine")).bandit()["reward"].sum())
 
 
 class WritesInTheLog(Learner):
@@ -96,7 +89,6 @@ class TwoPercentOff(Bar):
 BROKEN = {
     LetsPoliciesSee: "trial_is_left_alone",
     ResetsUsers: "trial_is_left_alone",
-    Simulates: "needs_what_it_uses",
     WritesInTheLog: "door",
     WritesBehindTheLog: "log_is_left_alone",
     OverflowsLater: "long_histories",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from plugins_blind import Bar, BarLanes, Clicks, Popular, Viewed, drawn, views_of
 
-from recsim_mnar import Learner, Policy, SampledPolicy, rng, simulate
+from recsim_mnar import Learner, Policy, SampledPolicy, rng
 from recsim_mnar.estimators.scores import Scores
 from recsim_mnar.rng import Stream
 
@@ -145,14 +145,6 @@ class AddsUp(Clicks):
         return self.total
 
 
-class Peeks(Clicks):
-    """Asks the world for the truth, and needs a test log only."""
-
-    def value(self, study, policy):
-        lanes = study.world.open_lanes(1)
-        return float(study.world.reward_means(lanes.state).mean()) + super().value(study, policy)
-
-
 def sorted_weights(rows):
     """Weights in another order than their rewards."""
     return np.sort(rows.weight) * rows.reward
@@ -267,15 +259,6 @@ class Loyal(Bar):
     lanes_class = LoyalLanes
 
 
-class Shown(Clicks):
-    """Shows recommendations to users."""
-
-    needs = frozenset({"users", "test_log"})
-
-    def value(self, study, policy):
-        return float(simulate(study.world, policy.fresh(), 60, study.seed_of("users")).bandit()["reward"].mean())
-
-
 def halves(rows):
     """A control variate, of which each half of the rows takes the other's."""
     w, r, half = rows.weight, rows.reward, np.arange(rows.weight.size) % 2
@@ -308,11 +291,10 @@ BROKEN = {
     Trend: "any_number",
     Certain: "truth_in_range",
     AddsUp: "same_twice",
-    Peeks: "needs_what_it_uses",
     sorted_weights: "known_value",
     never_negative: "known_value",
 }
 NOT_LOOKED_FOR = (SameDraw,)
 RIGHT = (
-    SplitByNumber, LearnsFromAll, Thompson, Certainty, Stars, Once, Loyal, Shown, halves, Descends,
+    SplitByNumber, LearnsFromAll, Thompson, Certainty, Stars, Once, Loyal, halves, Descends,
 )  # fmt: skip

@@ -38,4 +38,4 @@ def test_what_the_page_says_is_not_looked_for(kind):
 
 def test_each_rule_of_a_learner_and_new_one_of_a_protocol_has_a_plug_in():
     assert set(kinds.LEARNER_RULES) <= set(BROKEN.values())
-    assert {"trial_is_left_alone", "needs_what_it_uses", "same_twice"} <= set(BROKEN.values()) & set(protocols.RULES)
+    assert {"trial_is_left_alone", "same_twice"} <= set(BROKEN.values()) & set(protocols.RULES)

@@ -141,12 +141,6 @@ class OneSeed(CoinLanes):
         self.seed[which] = 7
 
 
-class OneUniform(CoinLanes):  # one draw for the answer, and for whether there is another
-    def answer(self, which, actions):
-        u = self.uniforms(which)
-        return (u < (actions + 1) / 4).astype(float), (u < 0.99) & (self.n_decisions[which] < 2)
-
-
 class WrongShape(CoinLanes):
     def take(self, which, actions, propensities):
         t = super().take(which, actions, propensities)
@@ -260,7 +254,6 @@ FAULTS = {
     "door": NoItems,
     "users_leave": of_lanes(Immortal),
     "seeds_differ": of_lanes(OneSeed),
-    "leaving_has_its_own_draw": of_lanes(OneUniform),
     "any_lanes": of_lanes(LaneNumber),
     "alone": of_lanes(RememberedUsers),
     "whole_lives": OtherLives,

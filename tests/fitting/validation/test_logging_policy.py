@@ -93,13 +93,6 @@ def test_a_name_an_object_and_a_file_say_the_same(tmp_path):
     assert how(held(log, logging="user-popularity+epsilon=0.2")) == ("replayed", True)
 
 
-def test_a_policy_that_nobody_names_is_fitted():
-    found = held(unnamed(LastViewed()))
-    assert how(found) == ("fitted", True)
-    assert found.not_valid_for == []
-    assert max(found.facts["logging_policy"]["misses"].values()) < 0.1
-
-
 def test_propensities_that_only_claim_to_be_uniform_are_not_believed():
     log = unnamed(untrained("user-popularity", N_ITEMS))
     claimed = Log({**log.columns, "propensity": np.where(log.is_bandit, 1.0 / N_ITEMS, np.nan)}, {})
