@@ -51,7 +51,7 @@ def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tm
     timings = json.loads((out / "timings.json").read_text())
     assert len(timings["records"]) == len(results["records"])
     page = (out / "report.html").read_text()
-    assert page.count('role="img"') == 3
+    assert page.count('role="img"') == 2
     names_only = r"http://(www\.w3\.org|purl\.org|creativecommons\.org)"
     assert "http://" not in re.sub(names_only, "", page)
     assert len(Log.read(out / "log").validate(20).users()) == 60

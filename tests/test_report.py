@@ -1,10 +1,6 @@
 """Contents of a report: charts and tables of few and of many agents, the finding, data to take along."""
 
-import base64
-import csv
 import dataclasses
-import io
-import json
 import re
 import shlex
 from pathlib import Path
@@ -15,17 +11,14 @@ from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.protocols.scoreboard import scoreboard
-from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
+from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, room_for
 from recsim_mnar.report.page import figures_of, write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
 from recsim_mnar.report.study_page import of_study, study_lines
 from recsim_mnar.report.template import (
-    MOST_BYTES,
     anchor,
-    downloads_of,
     grid,
-    join_downloads,
     link_terms,
     of_comparison,
     words,
@@ -85,8 +78,6 @@ def test_an_interval_that_runs_out_ends_in_an_arrow_and_what_is_not_to_be_used_i
 def test_numbers_of_a_chart_have_one_number_of_decimals():
     text = dots([Dot("a", 0.217), Dot("b", 0.00521), Dot("c", -0.1)], PER_CENT)
     assert re.findall(r'class="value">([^<]*)<', text) == ["21.7 %", "0.5 %", "\N{MINUS SIGN}10.0 %"]
-    axis = log_axis(10.0, 1e6)
-    assert [PLAIN.tick(tick, axis) for tick in axis.ticks] == ["10", "100", "1k", "10k", "100k", "1M"]
 
 
 def test_what_clipping_may_hide_stands_in_the_page(tmp_path):
@@ -173,10 +164,8 @@ def test_a_studys_summary_and_finding_count_outcomes(study):
     assert "0.82 %" in of_study(study).decision
 
 
-def test_a_studys_charts_show_outcomes_and_costs(study):
-    costs, outcomes = study_figures(study)
-    parts = re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body)
-    assert parts == [("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")]
+def test_a_studys_chart_shows_costs(study):
+    (costs,) = study_figures(study)
     assert costs.body.count('class="cloud"') == 4
     assert costs.body.count('class="cloud hollow"') == 1
 
@@ -246,27 +235,6 @@ def test_charts_have_names_take_the_pages_inks_and_only_links_lead_somewhere(tmp
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
     assert page.count('role="img"') == 1
     assert re.findall(r'(?:fill|stroke|color)="#', page.split("</style>")[1]) == []
-
-
-def test_the_numbers_can_be_taken_from_the_page(tmp_path):
-    result = comparison(TRUTH, TRUTH)
-    write_page(tmp_path / "page.html", result, {})
-    links = re.findall(r'download="([^"]+)" href="data:[^,]+,([^"]+)"', (tmp_path / "page.html").read_text())
-    files = {name: base64.b64decode(data).decode() for name, data in links}
-    rows = list(csv.DictReader(io.StringIO(files["results.csv"])))
-    assert [float(row["value"]) for row in rows] == [r.value for r in result.records]
-    assert [row["agent"] for row in json.loads(files["results.json"])] == [r.agent for r in result.records]
-
-
-def test_what_would_make_the_page_heavy_is_left_out():
-    rows = [{"name": "x" * 1000}] * (MOST_BYTES // 1000)
-    assert downloads_of("rows", rows) == []
-    assert [file.name for file in downloads_of("rows", rows[:10])] == ["rows.csv", "rows.json"]
-    assert downloads_of("rows", []) == []
-    large = downloads_of("large", [{"name": "x" * (MOST_BYTES - 30_000)}])
-    small = downloads_of("small", rows[:10])
-    assert join_downloads(large, large, small, small) == [*large, *small, *small]
-    assert sum(len(file.href) for file in join_downloads(large, large, small)) < 2_000_000
 
 
 def test_the_command_for_more_is_one_that_the_shell_reads_back():

@@ -62,7 +62,7 @@ def comparison(agents: list[str]) -> Comparison:
     rng = np.random.default_rng(0)
     weights = [weight_distribution(a, np.exp(rng.normal(size=500)) * (rng.random(500) < 0.5), 3.0) for a in agents]
     shown = popularity(np.arange(40), {agent: rng.integers(0, 50, 40) for agent in agents})
-    details = {"clip": 3.0, "weights": [each.to_dict() for each in weights], "popularity": shown}
+    details = {"clip": 3.0, "weights": [vars(each) for each in weights], "popularity": shown}
     again = "recsim-mnar compare --catalogues 20"
     return Comparison(records, judge(records, rankings), columns=keys, again=again, details=details)
 

@@ -156,7 +156,6 @@ def _log() -> LogNumbers:
     rng = np.random.default_rng(0)
     for kind, mean in (("organic", 30), ("bandit", 80)):
         log.by_user[kind] = np.bincount(rng.geometric(1 / mean, 300))
-    log.propensities.extend(rng.beta(1.2, 6, 4000).clip(0.004, 1))
     log.rewards = {"value": 0.0158, "low": 0.0145, "high": 0.0172, "level": 0.95}
     return log
 

@@ -32,14 +32,12 @@ from recsim_mnar.own_log.ab_plan import ABPlan
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Axis, Chart, Dot, Unit, colours_of, dots, room_for
-from recsim_mnar.report.page import SCHEMA, weight_figures
+from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import (
     MOST_NAMES,
     RANDOM,
     TODAY,
     Finding,
-    downloads_of,
-    join_downloads,
     of_estimates,
     write_from,
 )
@@ -117,7 +115,7 @@ def _results(estimates: Estimates) -> Mapping[str, object]:
             "mean_reward": log.mean_reward,
             "counts": log.counts,
         },
-        "weights": [row.to_dict() for row in weights_of(estimates)],
+        "weights": [vars(row) for row in weights_of(estimates)],
         "records": [*estimates.records, *estimates.segments],
     }
 
@@ -140,12 +138,7 @@ def _write_page(path: Path, estimates: Estimates, made_by: Mapping[str, Any]) ->
         [
             *_value_chart(estimates, leaders, amounts, colours),
             *_segment_charts(estimates.segments, amounts, colours),
-            *weight_figures(labelled_weights, estimates.clip, colours),
         ],
-        downloads=join_downloads(
-            downloads_of("estimates", (_download_row(record) for record in (*estimates.records, *estimates.segments))),
-            downloads_of("weights", (weight.to_dict() for weight in weights)),
-        ),
         found=estimates,
         outcome=_reward_noun(estimates) if amounts.shares else "the reward",
         least=_stated_least(made_by, leaders),
@@ -193,11 +186,6 @@ def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
     # Probabilities sum to 1, so at most 1 / least items have at least that one; 1e-9 allows for rounding.
     most = int(1.0 / float(least) + 1e-9)
     return f"{100.0 * float(least):.4g} %, {source} (so it chooses among at most {most:,} items)"
-
-
-def _download_row(record: Record) -> Record:
-    """Return a record as JSON types, without the nested values that only programs read."""
-    return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of", "refuters")}
 
 
 def weights_of(estimates: Estimates) -> list[WeightDistribution]:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import csv
 import functools
-import io
-import itertools
 import json
 import math
 import re
@@ -73,69 +69,12 @@ def number(value: float) -> str:
     return text
 
 
-MOST_BYTES = 700_000
-"""Size of the largest file in a page; two of them in base64 leave the page below 3 MB (:func:`join_downloads`)."""
-
-
-@dataclass(frozen=True)
-class Download:
-    """A file within a page.
-
-    Attributes:
-        name: name under which it is saved.
-        href: its bytes as a data URL.
-        size: its size in words.
-    """
-
-    name: str
-    href: str
-    size: str
-
-
-def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Download]:
-    """Return a CSV and a JSON file of the rows for downloading; files above :data:`MOST_BYTES` are left out.
-
-    Args:
-        stem: name of the files without ending.
-        rows: rows of JSON types; columns with lists or mappings are left out of the CSV.
-    """
-    rows = list(rows)
-    if not rows:
-        return []
-    plain = [name for name in rows[0] if not any(isinstance(row.get(name), (dict, list)) for row in rows)]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, plain, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    downloads = []
-    texts = {"csv": ("text/csv", table.getvalue()), "json": ("application/json", json.dumps(rows, indent=1))}
-    for ending, (kind, text) in texts.items():
-        data = text.encode()
-        if len(data) <= MOST_BYTES:
-            href = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-            downloads.append(Download(f"{stem}.{ending}", href, f"{max(1, round(len(data) / 1e3))} kB"))
-    return downloads
-
-
-def join_downloads(*lists: list[Download]) -> list[Download]:
-    """Join lists of files, leaving out those that would exceed the size of two files of :data:`MOST_BYTES`."""
-    downloads = []
-    room = 2 * (MOST_BYTES * 4 // 3 + 64)  # base64 takes 4 characters for 3 bytes; 64 for the prefix of each URL
-    for file in itertools.chain(*lists):
-        if len(file.href) <= room:
-            downloads.append(file)
-            room -= len(file.href)
-    return downloads
-
-
 def write_from(
     template: str,
     path: Path,
     made_by: Mapping[str, object],
     finding: Finding | None,
     charts: Iterable[Chart],
-    *,
-    downloads: Sequence[Download] = (),
     **values: Any,
 ) -> None:
     """Render a page, explain its terms, and write it under a temporary name, which is then renamed.
@@ -146,7 +85,6 @@ def write_from(
         made_by: settings and provenance for the foot of the page; JSON types only.
         finding: content of the first screen; None if there is nothing to decide.
         charts: charts to show.
-        downloads: files that the page contains.
         **values: further variables of the template.
     """
     from recsim_mnar._version import __version__
@@ -159,7 +97,6 @@ def write_from(
         version=__version__,
         finding=finding,
         charts=list(charts),
-        downloads=downloads,
         **values,
     )
     page = with_no_break_spaces(link_terms(page, words()))

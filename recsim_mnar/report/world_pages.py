@@ -19,17 +19,14 @@ from recsim_mnar.report.charts import (
     Chart,
     Curve,
     Dot,
-    Histogram,
     Plot,
     axis_of,
     curves,
     dots,
-    histograms,
-    log_axis,
     short,
 )
 from recsim_mnar.report.page import popularity_figure, unfolded
-from recsim_mnar.report.template import Finding, downloads_of, join_downloads, of_fit, of_validation, write_from
+from recsim_mnar.report.template import Finding, of_fit, of_validation, write_from
 
 _ORGANIC_NAMES = {
     "ratings": "ratings revealed",
@@ -50,7 +47,6 @@ def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str
         commands: suggested next commands, each with its purpose.
     """
     rows = popularity_rows(numbers)
-    lengths = _length_rows(numbers)
     n_simulated = numbers.provenance.get("n_users")  # some of these users may have no event in the log
     if not isinstance(n_simulated, int):
         n_simulated = numbers.users
@@ -59,8 +55,7 @@ def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str
         path,
         numbers.provenance,
         _finding(numbers),
-        unfolded([popularity_figure(rows, "log"), _lengths_chart(numbers), _propensities_chart(numbers)]),
-        downloads=join_downloads(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
+        unfolded([popularity_figure(rows, "log")]),
         lead=_lead_line(numbers),
         found=numbers,
         left=n_simulated - numbers.users,
@@ -75,7 +70,6 @@ def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str
 
 def summary_of(numbers: LogNumbers) -> Mapping[str, object]:
     """Return the numbers of a log's page as JSON types."""
-    edges, counts = numbers.propensities.merged()
     return {
         "rows": numbers.rows,
         "users": numbers.users,
@@ -84,7 +78,6 @@ def summary_of(numbers: LogNumbers) -> Mapping[str, object]:
         "rewards": numbers.rewards,
         "popularity": popularity_rows(numbers),
         "lengths": _length_rows(numbers),
-        "propensities": {"edges": list(edges), "counts": list(counts)},
     }
 
 
@@ -180,42 +173,6 @@ def _length_rows(numbers: LogNumbers) -> list[Mapping[str, object]]:
 def _at_least(users: np.ndarray) -> np.ndarray:
     """Return the share of users (most + 1,) with at least 0, 1, ... events, of users (most + 1,) by their number."""
     return np.asarray(users[::-1].cumsum()[::-1] / max(users.sum(), 1))
-
-
-def _lengths_chart(numbers: LogNumbers) -> Chart | None:
-    """Draw the share of users with at least so many events, by kind of event; None without events."""
-    drawn = [
-        (numbers.by_user[kind], f"{name} of a user", "ink" if kind == "organic" else "a0")
-        for kind, name in _event_names(numbers).items()
-        if numbers.by_user[kind].any()
-    ]
-    if not numbers.users or not drawn:
-        return None
-    longest = max(len(users) - 1 for users, *_ in drawn)
-    axis = log_axis(1.0, max(float(longest), 10.0))
-    events = np.unique(np.geomspace(1, max(longest, 2), 60).astype(int))  # equally spaced on the logarithmic axis
-    lines = []
-    for users, name, colour in drawn:
-        shares = np.append(_at_least(users), 0.0)  # the last one serves numbers beyond the largest
-        lines.append(Curve(name, shares[np.minimum(events, len(users))].tolist(), colour))
-    ticks = [(axis.place(tick) / 100, f"{tick:,.0f}") for tick in axis.ticks]
-    plot = Plot([axis.place(float(n)) / 100 for n in events], ticks, PER_CENT, below="events, at least")
-    caption = "Of users with such events, the share with at least so many."
-    return Chart("How long users stay", curves(lines, plot), caption)
-
-
-def _propensities_chart(numbers: LogNumbers) -> Chart | None:
-    """Draw the histogram of the propensities of recommendations; None if the log has no recommendation."""
-    edges, counts = numbers.propensities.merged()
-    if not counts:
-        return None
-    words = f": {sum(counts):,} recommendations"  # printed directly after the policy's name
-    histogram = Histogram(_policy_name(numbers), words, edges, counts, colour="a0")
-    caption = (
-        "The probability with which each recommendation was chosen. The smaller they are, the larger the weights of a "
-        "policy that recommends the same more often."
-    )
-    return Chart("How the propensities are distributed", histograms([histogram]), caption)
 
 
 def _finding(numbers: LogNumbers) -> Finding:
