@@ -17,11 +17,8 @@ from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
 from recsim_mnar.report.study_page import of_study, study_lines
 from recsim_mnar.report.template import (
-    anchor,
     grid,
-    link_terms,
     of_comparison,
-    words,
 )
 from recsim_mnar.studies.result import COLUMNS, Study
 from toys import judgement_of_run, record
@@ -199,32 +196,12 @@ def test_a_known_recommender_has_one_colour_on_all_pages():
     assert colours_of(["random", "user-knn"])["random"] == "a8"
 
 
-def test_a_recommenders_name_is_explained_where_a_table_has_it_and_not_in_other_text():
-    glossary = {"random": "any item", "log": "a table"}
-    text = "<main><p>random, at random</p>{}<dl>\n</dl></main>"
-    assert "<a" not in link_terms(text.format(""), glossary)
-    linked = link_terms(text.format('<th scope="row">random</th>'), glossary)
-    assert re.findall(r">([^<]*)</a>", linked) == ["random"]
-    assert "at random" in linked
-
-
-def test_a_word_is_explained_once_in_each_part_and_never_in_a_chart_or_a_command():
-    page = '<title>clip</title><main><p>The clip, a clip.</p><h2>clip</h2><pre>clip</pre><div role="img">'
-    page += "<div>clip</div></div><p>clips</p><dl>\n"
-    meanings = {"clip": "the largest weight", "log": "a table"}
-    glossary = "".join(f'<dt id="{anchor(name)}">{name}</dt><dd>{text}</dd>\n' for name, text in meanings.items())
-    linked = link_terms(f"{page}{glossary}</dl></main>", meanings)
-    link = '<a class="term" href="#word-clip" title="the largest weight">clip</a>'
-    assert linked.startswith(f"<title>clip</title><main><p>The {link}, a clip.</p><h2>{link}</h2><pre>clip</pre>")
-    assert linked.count("<a ") == 2
-    assert "a table" not in linked
-
-
 def test_the_words_of_pages_are_in_the_sites_glossary():
     site = (ROOT / "docs" / "glossary.md").read_text().lower()
-    assert [name for name in words() if name.lower() not in site] == []
     text = (ROOT / "recsim_mnar" / "report" / "words.html").read_text()
-    assert re.findall(r'<dt id="([^"]*)">', text) == [anchor(name) for name in words()]
+    names = re.findall(r"<dt[^>]*>(.*?)</dt>", text)
+    assert names
+    assert [name for name in names if name.lower() not in site] == []
 
 
 def test_charts_have_names_take_the_pages_inks_and_only_links_lead_somewhere(tmp_path):

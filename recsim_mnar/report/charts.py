@@ -39,8 +39,6 @@ _APART = 2.5
 """Least distance of two dots at the same height, in per cent of the width: nearer ones would overlap on a phone."""
 _ENDS_APART = 28.0
 """Least distance of the labels of an interval's ends, in per cent of the width: nearer ones would touch on a phone."""
-_CURVES = 170
-"""Height of a chart of lines, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -174,10 +172,6 @@ class Axis:
     def at(self, value: float) -> str:
         """Format the position for HTML, such as ``12.50%``."""
         return f"{self.place(value):.2f}%"
-
-    def up(self, value: float) -> str:
-        """Format the vertical position of a number in a square of 100 by 100, where 0 is at the top."""
-        return f"{100.0 - self.place(value):.2f}"
 
     @property
     def step(self) -> float:
@@ -320,52 +314,3 @@ def panels(contents: Sequence[Panel]) -> str:
     with_axes = [(panel, axes[panel.unit]) for panel in contents]
     any_line_below = any(panel.says for panel in contents)  # then all panels keep room for one
     return render_chart("panels", with_axes, any_line_below)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A line of a chart.
-
-    Attributes:
-        name: label at the end of the line.
-        values: one value per position along the horizontal axis.
-        colour: colour class.
-        dashed: True for a dashed line.
-    """
-
-    name: str
-    values: Sequence[float]
-    colour: str = INK
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Frame of a chart of curves.
-
-    Attributes:
-        places: horizontal position of each value, from 0 at the left to 1 at the right.
-        ticks: positions and labels of the ticks below the chart.
-        unit: format of the values.
-        band: lower and upper values of a band behind the lines; may be empty.
-        below: title of the horizontal axis.
-    """
-
-    places: Sequence[float]
-    ticks: Sequence[tuple[float, str]]
-    unit: Unit = PLAIN
-    band: tuple[Sequence[float], Sequence[float]] = ((), ())
-    below: str = ""
-
-    def points(self, values: Sequence[float], axis: Axis) -> list[str]:
-        """Return the corners ``x,y`` of a line for SVG, in a square of 100 by 100; ``axis`` is the vertical axis."""
-        return [f"{100 * x:.2f},{axis.up(value)}" for x, value in zip(self.places, values, strict=True)]
-
-
-def curves(lines: Sequence[Curve], plot: Plot) -> str:
-    """Draw lines with their names at their ends, on an axis that begins at 0 or, if less, at the least value."""
-    numbers = list(itertools.chain(*(line.values for line in lines), *plot.band))
-    largest = max(numbers)
-    top = largest * 1.05 if largest > 0 else 1.0
-    axis = axis_of(min([0.0, *numbers]), top)
-    return render_chart("curves", lines, plot, axis, _CURVES)

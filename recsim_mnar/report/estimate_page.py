@@ -135,10 +135,7 @@ def _write_page(path: Path, estimates: Estimates, made_by: Mapping[str, Any]) ->
         path,
         made_by,
         _finding(estimates, leaders, sentence, amounts, made_by.get("propensity_min")),
-        [
-            *_value_chart(estimates, leaders, amounts, colours),
-            *_segment_charts(estimates.segments, amounts, colours),
-        ],
+        _value_chart(estimates, leaders, amounts, colours),
         found=estimates,
         outcome=_reward_noun(estimates) if amounts.shares else "the reward",
         least=_stated_least(made_by, leaders),
@@ -258,43 +255,6 @@ def _note_on_hollow(rows: Sequence[Dot]) -> str:
     if any(row.hollow for row in rows):
         return " A hollow dot must not be used."
     return ""
-
-
-def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
-    """Draw one chart per difference or, without a baseline, per policy, with one row per segment.
-
-    The intervals of a chart hold jointly.
-    """
-    differences = [r for r in records if "baseline" in r]
-    by_policy: dict[str, list[Record]] = {}
-    for r in differences or records:
-        if not lacks(r) and math.isfinite(r["high"]):
-            by_policy.setdefault(r["policy"], []).append(r)
-    differ = bool(differences)
-    charts = []
-    for drawn in by_policy.values():
-        rows = []
-        for r in drawn:
-            dot = _dot(r, segment_label(r), colours, (r["value"], r["low"], r["high"]))
-            rows.append(replace(dot, words=_format_segment_change(r, amounts)))
-        first = drawn[0]
-        title = f"What {label(first)} earns per recommendation"
-        if differ:
-            title = f"How much more {target_of(first)} earns than {baseline_of(first)}"
-        body = dots(rows, _unit(amounts, differ=differ), _axis_for_all(rows, differ=differ))
-        charts.append(Chart(f"{title}, by {first['by']}", body, f"{segment_title(records)}.{_note_on_hollow(rows)}"))
-    return charts
-
-
-def _format_segment_change(record: Record, amounts: Amounts) -> str:
-    """Format a segment's difference with its relative change; return "" for a value, whose dot has its own format."""
-    if "baseline" not in record:
-        return ""
-    words = amounts.change(record["value"])
-    share = relative_change(record)
-    if share:
-        words += f" ({share})"
-    return words.replace("-", "\N{MINUS SIGN}")
 
 
 def _by_segment(estimates: Estimates, sentence: Sentence, amounts: Amounts) -> str:

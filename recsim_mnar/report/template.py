@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +16,7 @@ from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import BEST, Record, has_interval, listed
 from recsim_mnar.protocols.scoreboard import scoreboard
-from recsim_mnar.report.charts import OWN_COLOURS, Chart, environment
+from recsim_mnar.report.charts import Chart, environment
 from recsim_mnar.runs.files import replacing
 
 if TYPE_CHECKING:
@@ -77,7 +75,7 @@ def write_from(
     charts: Iterable[Chart],
     **values: Any,
 ) -> None:
-    """Render a page, explain its terms, and write it under a temporary name, which is then renamed.
+    """Render a page, and write it under a temporary name, which is then renamed.
 
     Args:
         template: name of a template next to this module that extends ``base.html``.
@@ -99,7 +97,7 @@ def write_from(
         charts=list(charts),
         **values,
     )
-    page = with_no_break_spaces(link_terms(page, words()))
+    page = with_no_break_spaces(page)
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
@@ -108,75 +106,6 @@ def with_no_break_spaces(page: str) -> str:
     """Put no-break spaces before per cent signs and into intervals in brackets, so that lines do not end there."""
     page = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)
     return re.sub(r"(\[-?[\d.,]+%?), (?=-?[\d.,]+%?\])", "\\1,\N{NO-BREAK SPACE}", page)
-
-
-# ------------------------------------------------------------------------------------------------------------ glossary
-
-_ENTRY = re.compile(r'(?s)<dt id="[^"]*">(.*?)</dt>\s*<dd>(.*?)</dd>\n')
-_TAG = re.compile(r"(<[^>]*>)")
-_NO_LINKS_IN = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
-"""Elements in which terms are not explained; in charts they are not, either."""
-_PART_STARTS = ("<h2", "<details", "<thead")
-"""Beginnings of elements from which on terms are explained once more."""
-
-
-@functools.cache
-def words() -> dict[str, str]:
-    """Return the explanation of each term, from the glossary at the foot of pages."""
-    text = files("recsim_mnar.report").joinpath("words.html").read_text(encoding="utf-8")
-    return dict(_ENTRY.findall(text))
-
-
-def link_terms(page: str, explanations: Mapping[str, str]) -> str:
-    """Give each term of a page a tooltip and a link to the glossary, once in each part of the page.
-
-    A recommender's name may be a common word, so it is a term only if it heads a row of a table. Terms that the page
-    does not use are removed from its glossary.
-
-    Args:
-        page: HTML of the page.
-        explanations: explanation by term.
-    """
-    terms = [term for term in explanations if term not in OWN_COLOURS or f">{term}</th>" in page]
-    longest_first = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-    # A term is no part of a longer word, path, file name or option.
-    pattern = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest_first})(?![\w-]|@\D|\.\w)")
-    by_lower = {term.lower(): term for term in explanations}
-    in_part: set[str] = set()
-    used: set[str] = set()
-
-    def link(match: re.Match[str]) -> str:
-        """Return the HTML of a matched term: linked if it is the first in this part of the page."""
-        term = by_lower[match[1].lower()]
-        if term in in_part:
-            return match[1]
-        in_part.add(term)
-        used.add(term)
-        return f'<a class="term" href="#{anchor(term)}" title="{explanations[term]}">{match[1]}</a>'
-
-    head, main, rest = page.partition("<main>")
-    pieces = []
-    closed: list[str] = []  # open elements in which terms are not explained, the innermost last
-    for piece in _TAG.split(rest):
-        if not piece.startswith("<"):
-            pieces.append(piece if closed else pattern.sub(link, piece))
-            continue
-        pieces.append(piece)
-        name = piece.strip("</> ").split()[0].lower()
-        in_chart = piece.startswith('<div role="img"') or (name == "div" and "div" in closed)
-        if (name in _NO_LINKS_IN or in_chart) and not piece.endswith("/>"):
-            if piece.startswith("</"):
-                closed.pop()
-            else:
-                closed.append(name)
-        if piece.startswith(_PART_STARTS):
-            in_part.clear()
-    return head + main + _ENTRY.sub(lambda entry: entry[0] if entry[1] in used else "", "".join(pieces))
-
-
-def anchor(name: str) -> str:
-    """Return the anchor of a term in the glossary of a page."""
-    return "word-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 MOST_NAMES = 3

@@ -5,25 +5,19 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from recsim_mnar.fitting.calibration import FittedWorld
-from recsim_mnar.fitting.validation import Check, Validation
+from recsim_mnar.fitting.validation import Validation
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import Popularity, popularity
 from recsim_mnar.report.charts import (
     PER_CENT,
     PLAIN,
     Chart,
-    Curve,
     Dot,
-    Plot,
-    axis_of,
-    curves,
     dots,
-    short,
 )
 from recsim_mnar.report.page import popularity_figure, unfolded
 from recsim_mnar.report.template import Finding, of_fit, of_validation, write_from
@@ -207,11 +201,6 @@ def write_fit(path: Path, fit: FittedWorld, made_by: Mapping[str, object]) -> No
 
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
 """CSS class by grade of a check."""
-_MOST_TICKS = 5
-_MOST_IN_ORDER = 12
-"""Largest number of groups that keep their order in a chart."""
-_MOST_LETTERS = 30
-"""Largest number of letters of all labels of an axis that fit side by side on a phone."""
 WIDTH = 80
 """Width of lines for the terminal, in characters."""
 
@@ -277,10 +266,9 @@ def write_validation(path: Path, validation: Validation, made_by: Mapping[str, o
         path,
         made_by,
         of_validation(validation),
-        [_distance_chart(validation), *(chart for chart in map(_check_chart, validation.checks) if chart is not None)],
+        [_distance_chart(validation)],
         answers=answers(validation),
         checks=validation.checks,
-        unpictured=[check for check in validation.checks if "kind" not in check.picture],
         classes=_CLASSES,
         notes=validation.notes,
         facts=validation.facts,
@@ -300,35 +288,3 @@ def _distance_chart(validation: Validation) -> Chart:
         "users in 95 % of all divisions."
     )
     return Chart("Where the world is like the log, and where not", dots(rows, PLAIN), caption, folded=False)
-
-
-def _check_chart(check: Check) -> Chart | None:
-    """Draw a check: how well each feature separates users, or lines of both kinds of users; None without data."""
-    picture = check.picture
-    if "kind" not in picture:
-        return None
-    if picture["kind"] == "features":
-        rows = [Dot(row["feature"], row["auc"], colour="a1") for row in picture["features"]]
-        body = dots(sorted(rows, key=lambda row: -row.value), PLAIN, axis_of(0.5, 1.0))
-        caption = "How well single features separate real users from simulated ones; .5 is not at all."
-    else:
-        body = _draw_both(picture)
-        caption = "The band: what chance does to real users (5 to 95 %)."
-    return Chart(f"{check.name}: {check.grade}", body, f"{check.says}. {caption}")
-
-
-def _draw_both(picture: Mapping[str, Any]) -> str:
-    """Draw the lines of real and of simulated users over a picture's entries, with the band that chance explains."""
-    n = len(picture["entries"])
-    order = np.arange(n)
-    if picture["kind"] == "shares" and n > _MOST_IN_ORDER:  # items, the largest first; few groups keep their order
-        order = np.argsort(picture["real"], kind="stable")[::-1]
-    entries = [short(str(picture["entries"][i])) for i in order]
-    real, simulated, low, high = ([picture[name][i] for i in order] for name in ("real", "simulated", "low", "high"))
-    labelled = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
-    if sum(len(entries[i]) for i in labelled) > _MOST_LETTERS:  # only the first label fits
-        labelled = labelled[:1]
-    places = (np.arange(n) / max(n - 1, 1)).tolist()
-    ticks = [(places[i], entries[i]) for i in labelled]
-    plot = Plot(places, ticks, PLAIN, (low, high), below=picture["axis"])
-    return curves([Curve("real users", real), Curve("simulated", simulated, "a1")], plot)

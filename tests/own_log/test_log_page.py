@@ -16,7 +16,7 @@ from recsim_mnar.report.world_pages import write_log_page
 from toys import read_json
 from twins.commands import status_of as run
 from twins.own_schema import estimate_file
-from twins.pages import unlinked
+from twins.pages import page_text
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +119,7 @@ def test_slates_are_counted(tmp_path):
     items = int(log.is_bandit.sum())
     slates = items // 3
     users = len(np.unique(log["user"][log.is_bandit]))
-    page = unlinked(tmp_path / "run" / "report.html")
+    page = page_text(tmp_path / "run" / "report.html")
     assert f"The log is ready: {len(log.users()):,} users, {slates:,} slates of 3 items." in page
     assert f"{slates:,} slates of 3 items, shown to {users} users" in page
     assert f"Of {items:,} items in {slates:,} slates of 3 " in page
