@@ -15,7 +15,6 @@ from recsim_mnar.report.template import Finding, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.design import Levels
-from recsim_mnar.studies.paired import LEAST
 from recsim_mnar.studies.result import COLUMNS, Always, Row, Study, full_title, percent
 
 
@@ -56,7 +55,6 @@ def _write_page(path: Path, study: Study) -> None:
         rows=[[*first, *(text(row) for text in COLUMNS.values())] for first, row in zip(levels, summary, strict=True)],
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in summary), default=0),
-        pairs=paired_rows(study),
         names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
 
@@ -177,29 +175,6 @@ def _setup_in_words(study: Study, cell: str, levels: Levels) -> str:
     config = next((r.get("run_config", {}) for r in study.results if r["cell"] == cell), {})
     setup = {"world": config.get("world", {}).get("name", ""), "preset": config.get("preset")}
     return ", ".join(text for name, text in setup.items() if text and name not in levels) or cell
-
-
-def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
-    """Return the difference of mean losses between the first protocol and each other one, with interval and p values.
-
-    Returns:
-        Per pair, its name and three texts: difference in per cent, p value of the t-test, p value of Wilcoxon's test;
-        empty with fewer than :data:`LEAST` catalogues or several targets.
-    """
-    judgements = study.judgements()
-    titles = list(dict.fromkeys(j["title"] for j in judgements))
-    several_targets = len({j["target"] for j in judgements}) > 1
-    if several_targets or len({j["catalogue"] for j in judgements}) < LEAST:
-        return []
-    rows = []
-    for other in titles[1:]:
-        comparison = study.compare(titles[0], other).iloc[0]
-        if math.isnan(comparison["low"]):  # the pair has no interval
-            continue
-        points = [f"{100 * comparison[name]:.2g}" for name in ("difference", "low", "high")]
-        p_values = [f"{comparison[name]:.2g}" for name in ("p_t", "p_wilcoxon")]
-        rows.append((f"{titles[0]} - {other}", [f"{points[0]} [{points[1]}, {points[2]}]", *p_values]))
-    return rows
 
 
 # ------------------------------------------------------------------------------------------------------------- charts
