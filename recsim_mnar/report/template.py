@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.answers.sentence import Sentence
-from recsim_mnar.answers.words import per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import BEST, Record, has_interval, listed
@@ -20,7 +19,6 @@ from recsim_mnar.report.charts import Chart, environment
 from recsim_mnar.runs.files import replacing
 
 if TYPE_CHECKING:
-    from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.fitting.validation import Validation
     from recsim_mnar.own_log.ab_plan import ABPlan
 
@@ -314,17 +312,3 @@ def of_validation(validation: Validation) -> Finding:
         return Finding(decision, lift, todo, "good")
     topic = validation.not_valid_for[0].partition(":")[0].rstrip(".")
     return Finding(decision, lift, f"Do not ask it about {topic}. {todo}")
-
-
-def of_fit(fit: FittedWorld) -> Finding:
-    """Summarise a fit: the number of features that the log determines, and the fitted click rate."""
-    n = len(fit.identified)
-    decision = f"The {fit.world} world is fitted. Check it before you rely on it."
-    lift = f"The log settles {n} of {n + len(fit.not_identified)} features."
-    rate = fit.identified.get("click_rate_on_log")
-    if rate:
-        lift += (
-            f" Its users click {per_cent(fit.facts['click_rate_fitted'])} % of the time; those of the log "
-            f"{per_cent(rate['low'])} to {per_cent(rate['high'])} % (90 % interval)."
-        )
-    return Finding(decision, lift, "Not yet sure. Next: recsim-mnar validate says what it may be used for.")

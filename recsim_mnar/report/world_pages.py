@@ -1,4 +1,4 @@
-"""The pages of ``simulate``, ``calibrate`` and ``validate``."""
+"""The pages of ``simulate`` and ``validate``."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ from pathlib import Path
 
 import numpy as np
 
-from recsim_mnar.fitting.calibration import FittedWorld
 from recsim_mnar.fitting.validation import Validation
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import Popularity, popularity
 from recsim_mnar.report.charts import (
-    PER_CENT,
     PLAIN,
     Chart,
     Dot,
     dots,
 )
 from recsim_mnar.report.page import popularity_figure, unfolded
-from recsim_mnar.report.template import Finding, of_fit, of_validation, write_from
+from recsim_mnar.report.template import Finding, of_validation, write_from
 
 _ORGANIC_NAMES = {
     "ratings": "ratings revealed",
@@ -178,25 +176,6 @@ def _finding(numbers: LogNumbers) -> Finding:
     decision = f"The log is ready: {numbers.users:,} users, {recommended}."
     sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
     return Finding(decision, _reward_sentence(numbers), sure, "good")
-
-
-def write_fit(path: Path, fit: FittedWorld, made_by: Mapping[str, object]) -> None:
-    """Write the page of a fitted world under a temporary name, then rename it.
-
-    Args:
-        path: path of the page.
-        fit: the fitted world.
-        made_by: options of the command for the foot of the page; JSON types.
-    """
-    rows = []
-    for name, row in fit.identified.items():
-        value = row["value"]
-        if value > 0 and row["low"] >= 0:  # other features cannot be shown in per cent of their value
-            rows.append(Dot(name.replace("_", " "), 1.0, row["low"] / value, row["high"] / value, words=f"{value:.4g}"))
-    rows.sort(key=lambda dot: dot.high - dot.low)
-    caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
-    charts = [Chart("How closely the log settles each feature", dots(rows, PER_CENT), caption, folded=False)]
-    write_from("fit.html", path, made_by, of_fit(fit), charts if rows else [], found=fit)
 
 
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
