@@ -26,8 +26,6 @@ from recsim_mnar.simulation.pools import run_job
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
-_MOST_CHECKS = 3
-"""Number of attempts to check versions while workers end."""
 _ANSWER_SECONDS = 8.0
 """Seconds within which a scheduler must answer and have a worker."""
 _DOCS = "docs/cluster.md"
@@ -176,26 +174,16 @@ def _connect(address: str) -> Any:
 def _check_workers(client: Any, versions: dict[str, str]) -> None:
     """Raise UserError for the first worker that cannot load this package or has other versions.
 
-    If a worker ends meanwhile, the workers that are there afterwards are checked instead.
+    Workers that end meanwhile are left out; those that join later are checked by :func:`_prepare`.
     """
     from distributed.comm import CommClosedError
 
-    for _ in range(_MOST_CHECKS):
-        answers = client.run(_versions, on_error="return")
-        lost = False
-        for worker, answer in answers.items():
-            if isinstance(answer, CommClosedError):  # the worker ended before it answered
-                lost = True
-            elif isinstance(answer, Exception):
-                raise UserError(f"worker {worker} cannot load recsim-mnar: {described(answer)}")
-            else:
-                _refuse_other_versions(worker, answer, versions)
-        if not lost:
-            return
-        client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
-    raise UserError(
-        f"workers end while their versions are checked ({_MOST_CHECKS} times): see their own messages ({_DOCS})"
-    )
+    for worker, answer in client.run(_versions, on_error="return").items():
+        if isinstance(answer, CommClosedError):
+            continue
+        if isinstance(answer, Exception):
+            raise UserError(f"worker {worker} cannot load recsim-mnar: {described(answer)}")
+        _refuse_other_versions(worker, answer, versions)
 
 
 def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, str]) -> None:

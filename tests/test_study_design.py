@@ -3,7 +3,6 @@
 import json
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -17,7 +16,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.protocols.base import Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import Ranking, Target, judge
-from recsim_mnar.report.study_page import agents_table
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import at_levels, design_of
 from recsim_mnar.studies.paired import bounded_interval, holm, paired_difference, paired_table
@@ -453,12 +451,3 @@ def test_every_protocol_keeps_its_rows(tmp_path, world):
     assert raw["seed"].astype("uint64").unique().tolist() == [study.results[0]["seed"]]
     renamed = {"test_study_design:Counted": "counted"}
     assert set(raw["protocol"]) == {renamed.get(name, name) for name in setup["protocols"]}
-
-
-def test_the_truth_comes_first_and_not_what_begins_alike():
-    rows = [
-        {"study": "s", "agent": "a", "protocol": protocol, "metric": "ctr", "value": 0.5}
-        for protocol in ("truthful:Guess", "ab_test", "truth")
-    ]
-    (table,) = agents_table(SimpleNamespace(rows=lambda: rows))
-    assert [head for head, _ in table.rows] == ["truth ctr", "truthful:Guess ctr", "ab_test ctr"]

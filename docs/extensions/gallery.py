@@ -2,8 +2,8 @@
 
     python docs/extensions/gallery.py [RUNS]    # stores docs/gallery.json from what RUNS holds; draws compare.svg
 
-``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``); ``fit.json``
-and ``validation.json`` (of ``--json``) are kept where it holds none. What no page reads is left out.
+``RUNS`` holds ``compare``, ``study`` and ``interactions`` (folders of ``compare --out``);
+``validation.json`` (of ``--json``) is kept where it holds none. What no page reads is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ import sys
 import textwrap
 from html import escape
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from recsim_mnar.report.charts import Axis, Dot, Unit, render_chart, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.page import board_caption, write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
-from recsim_mnar.report.world_pages import write_fit, write_log_page, write_validation
+from recsim_mnar.report.world_pages import write_log_page, write_validation
 from recsim_mnar.studies.result import Study
 
 STORED = Path(__file__).resolve().parents[1] / "gallery.json"
@@ -42,7 +41,6 @@ PAGES = {
     "study": "A study over catalogues",
     "interactions": "Your own interactions",
     "estimate": "What other policies would have earned",
-    "calibrate": "A world like the log",
     "validate": "What the world is valid for",
     "simulate": "What was simulated",
 }
@@ -66,8 +64,6 @@ def pages(folder: Path) -> list[Path]:
     (folder / "estimates").mkdir(exist_ok=True)
     write_estimates(folder / "estimates", _estimates(), made_by)
     (folder / "estimates" / "report.html").replace(paths["estimate"])
-    fitted: Any = SimpleNamespace(**stored["fit"])
-    write_fit(paths["calibrate"], fitted, made_by)
     write_validation(paths["validate"], _validation(stored["validation"]), made_by)
     write_log_page(paths["simulate"], _log(), [("recsim-mnar doctor runs/log/log", "What is wrong with it?")])
     return list(paths.values())
@@ -156,7 +152,6 @@ def _log() -> LogNumbers:
     rng = np.random.default_rng(0)
     for kind, mean in (("organic", 30), ("bandit", 80)):
         log.by_user[kind] = np.bincount(rng.geometric(1 / mean, 300))
-    log.propensities.extend(rng.beta(1.2, 6, 4000).clip(0.004, 1))
     log.rewards = {"value": 0.0158, "low": 0.0145, "high": 0.0172, "level": 0.95}
     return log
 
@@ -249,8 +244,6 @@ def store(runs: Path) -> None:
     """Keep of runs what the pages read, with numbers of six digits."""
     of = json.loads(STORED.read_text())
     of |= {path.stem: json.loads(path.read_text()) for path in runs.glob("*.json")}
-    of["fit"] = {name: of["fit"][name] for name in ("world", "identified", "not_identified", "method", "facts")}
-    of["fit"]["facts"] = {name: value for name, value in of["fit"]["facts"].items() if name.startswith("click_rate")}
     for check in of["validation"]["checks"]:
         check["picture"] = _thinned(check["picture"])
     for name in ("compare", "interactions"):

@@ -18,7 +18,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, S
 
 from recsim_mnar._version import __version__
 from recsim_mnar.report.charts import PER_CENT, Axis, Dot, axis_of, colours_of, dots
-from recsim_mnar.report.template import Download, Finding, link_terms, words
+from recsim_mnar.report.template import Finding
 
 STORED = Path(__file__).resolve().parents[2] / "benchmarks" / "playground" / "results.json"
 COMMAND = "python benchmarks/playground/run.py"
@@ -130,7 +130,7 @@ def write(path: Path) -> None:
             "",
         ),
         charts=[],
-        downloads=[Download("results.json", encoded, f"{len(text) / 1e3:.0f} kB")],
+        encoded=encoded,
         version=__version__,
         made_by=COMMAND,
         n=n,
@@ -144,7 +144,7 @@ def write(path: Path) -> None:
         rows=[cells(point, results) for point in points],
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(link_terms(page, words()), encoding="utf-8")
+    path.write_text(page, encoding="utf-8")
 
 
 def setup(app: Any) -> dict[str, bool]:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators.checks import mean_weight_limits
@@ -18,45 +17,6 @@ from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import written
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints
-
-MOST_BINS = 40
-"""Largest number of bins of a distribution."""
-_PER_OCTAVE = 32
-"""Number of fine bins per factor of 2, in which numbers are counted before bins are merged."""
-
-
-class RatioBins:
-    """Histogram with bins whose edges have equal ratios; counts do not depend on the blocks in which numbers arrive."""
-
-    def __init__(self) -> None:
-        self.counts: dict[int, int] = {}
-
-    def extend(self, positive: NDArray[np.float64]) -> None:
-        """Count numbers (n,), all of them above 0 and finite."""
-        fine_bins = np.floor(_PER_OCTAVE * np.log2(positive)).astype(np.int64)
-        used_bins, counts = np.unique(fine_bins, return_counts=True)
-        for fine_bin, count in zip(used_bins.tolist(), counts.tolist(), strict=True):
-            self.counts[fine_bin] = self.counts.get(fine_bin, 0) + count
-
-    def merged(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Merge neighbouring fine bins, so that at most :data:`MOST_BINS` remain.
-
-        Returns:
-            (b + 1,) edges of the bins.
-            (b,) counts. Both are empty without numbers.
-        """
-        if not self.counts:
-            return (), ()
-        # Fine bins per merged bin, by a division that rounds up. One bin is spare: the first merged bin may start
-        # before the data.
-        width = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
-        first = min(self.counts) // width
-        last = max(self.counts) // width
-        counts = [0] * (last - first + 1)
-        for fine_bin, count in self.counts.items():
-            counts[fine_bin // width - first] += count
-        edges = np.exp2(np.arange(first, last + 2) * (width / _PER_OCTAVE))
-        return tuple(edges.tolist()), tuple(counts)
 
 
 @dataclass(frozen=True)
@@ -72,8 +32,6 @@ class WeightDistribution:
         zero: share of rows with weight 0.
         clipped: share of rows with a weight above the clip.
         mass_clipped: share of the sum of weights that clipping removes.
-        edges: (b + 1,) edges of the bins, in equal ratios; empty if every weight is 0.
-        counts: (b,) number of rows per bin; rows with weight 0 are in no bin.
     """
 
     policy: str
@@ -84,80 +42,33 @@ class WeightDistribution:
     zero: float
     clipped: float
     mass_clipped: float
-    edges: tuple[float, ...]
-    counts: tuple[int, ...]
-
-    def to_dict(self) -> dict[str, object]:
-        """Convert to JSON types."""
-        return {**vars(self), "edges": list(self.edges), "counts": list(self.counts)}
-
-    @staticmethod
-    def from_dict(values: Mapping[str, Any]) -> WeightDistribution:
-        """Read the result of :meth:`to_dict`."""
-        return WeightDistribution(**{**values, "edges": tuple(values["edges"]), "counts": tuple(values["counts"])})
-
-
-class WeightTally:
-    """Accumulator of the distribution of weights, block by block and in constant memory.
-
-    Args:
-        clip: largest weight of the clipped estimators; None for no clipping.
-    """
-
-    def __init__(self, clip: float | None = None) -> None:
-        if clip is None:
-            self.clip = np.inf
-        else:
-            self.clip = clip
-        self.rows = self.zeros = self.rows_clipped = 0
-        self.total = self.squares = self.total_clipped = self.largest = 0.0
-        self.bins = RatioBins()
-
-    def extend(self, weight: Floats) -> None:
-        """Add weights (n,), none of them negative."""
-        if not weight.size:
-            return
-        above = weight[weight > self.clip]
-        positive = weight[weight > 0.0]
-        self.rows += weight.size
-        self.zeros += weight.size - positive.size
-        self.rows_clipped += above.size
-        self.total += float(weight.sum())
-        self.squares += float(weight @ weight)
-        if above.size:
-            self.total_clipped += float((above - self.clip).sum())
-        self.largest = max(self.largest, float(weight.max()))
-        self.bins.extend(positive)
-
-    def distribution(self, policy: str) -> WeightDistribution:
-        """Return the distribution of all weights so far, for the policy of this name."""
-        edges, counts = self.bins.merged()
-        rows = max(self.rows, 1)
-        return WeightDistribution(
-            policy=policy,
-            rows=self.rows,
-            mean=self.total / rows,
-            largest=self.largest,
-            effective=self.total**2 / self.squares if self.squares > 0.0 else 0.0,
-            zero=self.zeros / rows,
-            clipped=self.rows_clipped / rows,
-            mass_clipped=self.total_clipped / self.total if self.total > 0.0 else 0.0,
-            edges=edges,
-            counts=counts,
-        )
 
 
 def weight_distribution(policy: str, weight: Floats, clip: float | None = None) -> WeightDistribution:
-    """Compute the distribution of a policy's weights.
+    """Summarise a policy's weights.
 
     Args:
         policy: name of the policy.
         weight: (n,) weight target / propensity of each row.
         clip: largest weight of the clipped estimators; None for no clipping.
     """
-    tally = WeightTally(clip)
-    tally.extend(weight)
-    return tally.distribution(policy)
+    clipped = weight[weight > (np.inf if clip is None else clip)]
+    rows = max(weight.size, 1)
+    total = float(weight.sum())
+    squares = float(weight @ weight)
+    mass_clipped = 0.0
+    if clip is not None and clipped.size:
+        mass_clipped = float((clipped - clip).sum()) / total
+    return WeightDistribution(
+        policy=policy,
+        rows=weight.size,
+        mean=total / rows,
+        largest=float(weight.max(initial=0.0)),
+        effective=total**2 / squares if squares > 0.0 else 0.0,
+        zero=(weight.size - np.count_nonzero(weight > 0.0)) / rows,
+        clipped=clipped.size / rows,
+        mass_clipped=mass_clipped,
+    )
 
 
 def propensity_tolerance(end: float, today: float) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from recsim_mnar.errors import printable
 from recsim_mnar.estimators.checks import OFF_BY
 from recsim_mnar.estimators.rankings import about_users
 from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS
@@ -354,7 +355,9 @@ def table_lines(records: Sequence[Record]) -> list[str]:
     rows += [[label(r), r["estimator"], *cells(r, amounts), verdict_in_words(r)] for r in records]
     if by is not None:
         names = [by, *map(segment_label, records)]
-        rows = [[name, *row] for name, row in zip(names, rows, strict=True)]
+        changes = ["change", *map(relative_change, records)]
+        rows = [[name, *row, change] for name, row, change in zip(names, rows, changes, strict=True)]
+    rows = [list(map(printable, row)) for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 

@@ -17,7 +17,6 @@ import textwrap
 import threading
 import traceback
 from concurrent.futures import BrokenExecutor
-from pathlib import Path
 from typing import Any
 
 import click
@@ -217,18 +216,12 @@ def _leave_interrupted(seen: list[int], words: list[str]) -> None:
 
 
 def _can_resume(words: list[str]) -> bool:
-    """Return True if an interrupted command has left files in its ``--out`` that its ``--resume`` continues."""
+    """Return True if a command has a ``--resume`` that was not typed."""
     command = cli.commands.get(words[0]) if words else None
-    if command is None or all(parameter.name != "resume" for parameter in command.params) or "--resume" in words:
+    if command is None or "--resume" in words or not any(parameter.name == "resume" for parameter in command.params):
         return False
-    names = [word.partition("=")[0] for word in words]
-    if words[0] == "compare" and "--catalogues" not in names:
-        return False
-    for name, word, following in zip(names, words, [*words[1:], ""], strict=True):
-        out = word.partition("=")[2] or following  # --out=PATH or --out PATH
-        if name == "--out" and out and Path(out).exists():
-            return True
-    return False
+    # Only a study of catalogues is resumed by compare.
+    return words[0] != "compare" or any(word.startswith("--catalogues") for word in words)
 
 
 def _leave_closed_pipe() -> None:
@@ -258,11 +251,6 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         # An error without a file name is one of a standard stream.
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
-    # An error in numba is blamed on the user's settings for it, if there are any.
-    settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
-    if settings and "numba" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts:
-        why = described(error).removesuffix(".")
-        return f"numba refuses {', '.join(settings)}: {why}. Unset it, or correct it"
     return None
 
 

@@ -31,14 +31,11 @@ from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from recsim_mnar.answers.sentence import Sentence
     from recsim_mnar.answers.words import Record
     from recsim_mnar.own_log.ab_plan import ABPlan
     from recsim_mnar.own_log.gate import FileAnswer
 
-_COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
 _LEAST_LIFT = 1.0
 """Per cent above which the lower end of a lift's interval is worth an A/B test."""
 UNMET = 3
@@ -304,64 +301,6 @@ def _plan_tests(source: Path, options: Mapping[str, Any], sentence: Sentence) ->
         return []
 
 
-def records_table(records: Sequence[Record]) -> Table:
-    """Make the table of values or differences, with one row per record.
-
-    A single estimator other than IPS is named in the title, several in a column. Records of segments have their own
-    columns.
-    """
-    from rich.markup import escape
-    from rich.table import Table
-
-    from recsim_mnar.answers import words
-    from recsim_mnar.estimators.scores import known_to_differ
-    from recsim_mnar.tables.values import in_rows
-
-    first = records[0]
-    by = first.get("by")
-    estimators = list(dict.fromkeys(record["estimator"] for record in records))
-    title = in_rows(first["n"])
-    if len(estimators) == 1 and estimators != ["ips"]:
-        title += f", estimated by {estimators[0]}"
-    amounts = words.Amounts.of(records)
-    texts_of_records = [words.cells(record, amounts) for record in records]
-    values = [value for value, _ in texts_of_records]
-    intervals = [interval for _, interval in texts_of_records]
-    names: dict[str, Sequence[str]] = {"policy": [words.label(record) for record in records]}
-    numbers: dict[str, Sequence[str]] = {"value": values}
-    if by:
-        title = words.segment_title(records)
-        names = {by: [words.segment_label(record) for record in records], **names}
-        changes = [words.relative_change(record) for record in records]
-        if any(changes):
-            numbers["change"] = changes
-    numbers[f"{first['level'] * 100:.4g} % interval"] = intervals
-    if by:
-        numbers["rows"] = [f"{record['n']:,.0f}" for record in records]
-    if len(estimators) > 1:
-        names["estimator"] = [record["estimator"] for record in records]
-        numbers["effective rows"] = [f"{record['ess']:,.0f}" for record in records]
-    table = Table(title=escape(printable(title)), title_justify="left")
-    for name in names:
-        table.add_column(escape(printable(name)), no_wrap=not by)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    for row, record in enumerate(records):
-        texts = [escape(printable(column[row])) for column in names.values()]
-        texts += [column[row] for column in numbers.values()]
-        table.add_row(*texts, words.verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
-    without_difference = [name for name in estimators if name not in known_to_differ()]
-    has_baseline = any("baseline" in record for record in records)
-    if without_difference and has_baseline and "assumption" not in first["diagnostics"]:
-        listed = escape(printable(", ".join(without_difference)))
-        table.caption = (
-            f"No difference from the baseline with {listed}: it is known for {', '.join(known_to_differ())}."
-        )
-        table.caption_justify = "left"
-    return table
-
-
 @contextlib.contextmanager
 def _report_folder(out: Path | None, log: Path, *, overwrite: bool) -> Iterator[None]:
     """Create and lock the report's folder, if there is one, before the work that fills it.
@@ -434,11 +373,12 @@ def _print_records(
         json_output: destination of the JSON, which may forbid to print.
         all_records: records of all estimators; for slates the table shows these.
     """
-    from recsim_mnar.answers.words import is_of_slates, partly_covered, reasons
+    from recsim_mnar.answers.words import is_of_slates, partly_covered, reasons, table_lines
     from recsim_mnar.estimators.rankings import about_users
+    from recsim_mnar.tables.values import in_rows
 
     of_slates = is_of_slates(all_records[0])
-    json_output.show(records_table(all_records if of_slates else records))
+    json_output.answer(f"{in_rows(records[0]['n'])}:", *table_lines(all_records if of_slates else records))
     for line in partly_covered(records, sentence):
         json_output.sentence(line)
     if of_slates:  # findings about users are printed with the estimators' assumptions
@@ -453,10 +393,10 @@ def _print_records(
 
 def _print_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
     """Print the table of segments, with values and differences, a summary, and each finding once."""
-    from recsim_mnar.answers.words import segment_lines, segment_reasons
+    from recsim_mnar.answers.words import segment_lines, segment_reasons, segment_title, table_lines
 
     if records:
-        json_output.show(records_table(records))
+        json_output.answer(f"{segment_title(records)}:", *table_lines(records))
         for line in (*segment_lines(records), *segment_reasons(records)):
             json_output.sentence(line)
 

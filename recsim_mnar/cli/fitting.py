@@ -47,7 +47,7 @@ def advise(arguments: tuple[str, ...]) -> None:
 
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
-@option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", NEW_PATH, required=True)
+@option("--out", "WORLD.toml; arrays go to WORLD.npz.", NEW_PATH, required=True)
 @seed_option("Of the ensemble and of simulations.")
 @option("--ensemble", "Further worlds besides the best fit.", WHOLE, 20)
 @option("--items", "Number of items, if LOG does not show all.", WHOLE)
@@ -66,12 +66,10 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.log.table import Log
     from recsim_mnar.own_log.sources import read_to_fit
-    from recsim_mnar.report.world_pages import write_fit
 
     json_output.check(log, out)
     check_there(log)
     _check_out(out, log)
-    page = out.with_suffix(".html")
     new_file(out, "--out")
     new_file(out.with_suffix(".npz"), f"--out {out}: its")
     if options["items"] is not None:
@@ -95,16 +93,9 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
         with writing(out, "--out"):
             fitted.save(out)
             fitted = FittedWorld.load(out)
-            arguments = {name: options[name] for name in _PAGE_OPTIONS if options[name]}
-            write_fit(page, fitted, {"command": "calibrate", "log": str(log), **arguments})
     json_output.answer(*lines_of(fitted))
-    json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
     json_output.write(fitted.to_dict())
-
-
-_PAGE_OPTIONS = ("seed", "ensemble", "items", "assume")
-"""Options that the page of a fit names at its foot."""
 
 
 def _check_out(out: Path, log: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import json
 import os
 import platform
@@ -17,33 +16,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from recsim_mnar.cli.options import NEW_PATH, WHOLE, all_of, checked_file, n_workers, option, writing
 from recsim_mnar.errors import UserError, printable
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
-
-
 _QUIET = "recsim_mnar.quiet"
 """Key of ``--quiet`` in click's context."""
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _EVERY_SECONDS = 10.0
 """Seconds between lines of progress without a terminal."""
-_LEAST_TEXT = 24
-"""Least width to which a cell of text is folded; if a table does not fit even so, its rows become lines."""
 _LEAST_WIDTH = 20
 """Least width of a terminal that is taken seriously."""
-_PIPED = 120
-"""Width of the widest table in a pipe or a file; rows of a wider one become lines."""
-_UNBROKEN = 10_000
-"""A width at which no line of text is folded."""
-_PADDING = 3
-"""Width that a column of a table needs besides its cells."""
 
 
 def quiet_option(command: click.Command) -> click.Command:
@@ -103,116 +89,21 @@ def screen_width() -> int | None:
     return max(shutil.get_terminal_size().columns, _LEAST_WIDTH)
 
 
-def show_table(table: Table) -> None:
-    """Print a table; if it is too wide, print a few lines per row with every column in them."""
-    width = screen_width()
-    natural_width = _natural_width(table)
-    if width is None and natural_width > _PIPED:
-        _print_rows(table, _UNBROKEN)  # programs need unbroken names
-    elif width is not None and _least_width(table) > width:
-        _print_rows(table, width)
-    else:
-        _screen(width or natural_width).print(table)
-
-
-def _screen(width: int) -> Console:
-    """Return a console of this width on standard output."""
-    from rich.console import Console
-
-    return Console(width=width, highlight=False, file=sys.stdout)
-
-
-def _natural_width(table: Table) -> int:
-    """Return the width at which no cell of the table, its title and its caption is folded."""
-    columns = sum(max(map(_width, (column.header, *column.cells))) + _PADDING for column in table.columns)
-    return max(columns + 1, _width(table.title or ""), _width(table.caption or ""))
-
-
-def _least_width(table: Table) -> int:
-    """Return the least width of the table, with text cells folded to :data:`_LEAST_TEXT` and headers to their words."""
-    total = 1
-    for column in table.columns:
-        width = max(map(_width, (column.header, *column.cells)))
-        if column.overflow == "fold":
-            width = min(width, _LEAST_TEXT)
-        elif not column.no_wrap:
-            width = max(map(_width, (*str(column.header).split(), *column.cells)))
-        total += width + _PADDING
-    return total
-
-
-def _text(cell: Any) -> Any:
-    """Convert a cell to rich's Text; markup is interpreted."""
-    from rich.text import Text
-
-    if isinstance(cell, Text):
-        return cell
-    return Text.from_markup(str(cell))
-
-
-def _width(cell: Any) -> int:
-    """Return the width of a cell's longest line."""
-    from rich.cells import cell_len
-
-    return max(map(cell_len, _text(cell).plain.splitlines()), default=0)
-
-
-def _print_rows(table: Table, width: int) -> None:
-    """Print each row of a table as several lines: its names, then one line ``head value`` for each other column.
-
-    Args:
-        table: the table.
-        width: width of the lines, in characters.
-    """
-    screen = _screen(width)
-    if table.title:
-        screen.print(_text(table.title), style="italic")
-    heads = [_text(column.header).plain for column in table.columns]
-    columns = [[_text(cell).plain for cell in column.cells] for column in table.columns]
-    # Columns before the first one that is not aligned to the left are names; at least one is.
-    n_names = next((i for i, column in enumerate(table.columns) if column.justify != "left"), 1) or 1
-    head_width = min(max(map(_width, heads[n_names:]), default=0), width // 2)
-    for row, *cells in zip(table.rows, *columns, strict=True):
-        names = ", ".join(cells[:n_names])
-        screen.print(*textwrap.wrap(names, width) or [""], sep="\n", style=row.style or "bold", markup=False)
-        for head, text in zip(heads[n_names:], cells[n_names:], strict=True):
-            for line in _hanging(head, text, head_width, width, margin=2):
-                screen.print(line, markup=False)
-    if table.caption:
-        screen.print(*textwrap.wrap(_text(table.caption).plain, width), sep="\n", markup=False)
-
-
-def _hanging(head: str, text: str, head_width: int, width: int, *, margin: int = 0) -> list[str]:
-    """Format a head and its text side by side, each wrapped below its own beginning.
-
-    Args:
-        head: text of the left column.
-        text: text of the right column.
-        head_width: width of the left column.
-        width: width of both columns and the margin.
-        margin: number of spaces at the left.
-    """
-    heads = textwrap.wrap(head, max(head_width, 1), break_on_hyphens=False)
-    texts = textwrap.wrap(text, max(width - margin - head_width - 2, 8), break_on_hyphens=False)
-    return [
-        f"{' ' * margin}{label:<{head_width}}  {value}".rstrip()
-        for label, value in itertools.zip_longest(heads or [""], texts, fillvalue="")
-    ]
-
-
 def show_pairs(rows: Sequence[tuple[str, str]]) -> None:
     """Print one name and text per row; on a terminal the text is wrapped below itself."""
     rows = [(printable(name), printable(text)) for name, text in rows]
     width = screen_width()
     head_width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
-        if width is None or head_width + 2 + len(text) <= width:
-            click.echo(f"{name:<{head_width}}  {text}")
-        elif head_width > width // 2:
+        head = f"{name:<{head_width}}  "
+        if width is None:
+            click.echo(head + text)
+            continue
+        if len(head) > width // 2:
             click.echo(textwrap.fill(name, width))
-            click.echo(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    "))
-        else:
-            click.echo("\n".join(_hanging(name, text, head_width, width)))
+            head = "    "
+        indent = " " * len(head)
+        click.echo(textwrap.fill(text, width, initial_indent=head, subsequent_indent=indent, break_on_hyphens=False))
 
 
 # ---------------------------------------------------------------------------------------------------- progress
@@ -392,11 +283,6 @@ class JsonOutput:
         """Print a sentence of the answer, or a remark on it, unless ``--quiet`` is given."""
         if not (self.alone or (remark and is_quiet())):
             sentence(line)
-
-    def show(self, table: Table) -> None:
-        """Print a table of the answer."""
-        if not self.alone:
-            show_table(table)
 
     def write(self, content: Any) -> None:
         """Convert the content to JSON types, and write it to the destination; do nothing without one."""

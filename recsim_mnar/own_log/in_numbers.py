@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.weights import RatioBins
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.scores import Rows
@@ -40,7 +39,6 @@ class LogNumbers:
         shown: (i,) number of recommendations of each item, up to the highest item with any.
         by_user: by kind (``organic`` or ``bandit``), (most + 1,) number of users by their number of such events; users
             without any are left out.
-        propensities: propensities of recommendations, in bins.
         rewards: mean reward of a recommendation: ``value``, ``low``, ``high``, ``level``; None without recommendations.
         kinds_of_reward: distinct rewards; after three of them the set may be incomplete.
         days: first and last time.
@@ -52,7 +50,6 @@ class LogNumbers:
     views: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     shown: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     by_user: dict[str, Ints] = field(default_factory=lambda: dict.fromkeys(EVENTS, np.zeros(1, np.int64)))
-    propensities: RatioBins = field(default_factory=RatioBins)
     rewards: dict[str, float] | None = None
     kinds_of_reward: set[float] = field(default_factory=set)
     days: tuple[float, float] = (np.inf, -np.inf)
@@ -118,8 +115,6 @@ def _add(found: LogNumbers, log: Log) -> None:
     for kind, rows in (("organic", ~decision_rows), ("bandit", decision_rows)):
         of_user = np.bincount(number[rows], minlength=n_users)
         found.by_user[kind] = _sum(found.by_user[kind], of_user[of_user > 0])
-    propensity = log["propensity"][decision_rows]
-    found.propensities.extend(propensity[propensity > 0.0])
     if len(found.kinds_of_reward) < 3:  # three different rewards are not binary: no more are needed
         found.kinds_of_reward.update(np.unique(log["reward"][decision_rows])[:3].tolist())
     first, last = found.days

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.answers.records import with_adaptive_findings
-from recsim_mnar.answers.weights import WeightTally
+from recsim_mnar.answers.weights import weight_distribution
 from recsim_mnar.answers.words import Amounts, identified, lacks
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, Facts, estimate_value
@@ -221,7 +221,7 @@ def off_policy(
             judged = _estimate_ranking(log, policy, estimators, **common)
         else:
             judged = _estimate_items(log, policy, estimators, on_log=(replayed or {}).get(name), **common)
-        distributions.append(_distribution(name, judged.weights, clip))
+        distributions.append(vars(weight_distribution(name, judged.weights, clip)))
         seconds = (time.perf_counter() - began) / max(len(judged.estimates), 1)
         for estimator, estimate in judged.estimates.items():
             if keep_raw is not None and estimator in judged.raw:
@@ -234,13 +234,6 @@ def off_policy(
     if findings is not None:
         findings["weights"] = distributions
     return records
-
-
-def _distribution(name: str, weights: Floats, clip: float) -> dict[str, Any]:
-    """Return the distribution of a policy's weights, as JSON types."""
-    tally = WeightTally(clip)
-    tally.extend(weights)
-    return tally.distribution(name).to_dict()
 
 
 def _estimate_items(

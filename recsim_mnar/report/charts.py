@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -39,8 +39,6 @@ _APART = 2.5
 """Least distance of two dots at the same height, in per cent of the width: nearer ones would overlap on a phone."""
 _ENDS_APART = 28.0
 """Least distance of the labels of an interval's ends, in per cent of the width: nearer ones would touch on a phone."""
-_CURVES = 170
-"""Height of a chart of lines, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,6 @@ def environment() -> Environment:
     )
     templates.filters |= {"anchor": anchor_of, "whole": "{:,}".format, "short": short, "step": least_step}
     templates.tests["finite"] = lambda value: value is not None and math.isfinite(value)
-    templates.globals["plain"] = PLAIN
     return templates
 
 
@@ -149,15 +146,6 @@ class Unit(NamedTuple):
             number = f"+{number}"
         return f"{number}{self.ending}".replace("-", "\N{MINUS SIGN}")
 
-    def tick(self, value: float, axis: Axis) -> str:
-        """Format the label of a tick; on a logarithmic axis as ``10k`` or ``2M``."""
-        if not axis.log:
-            return self.text(value, axis.step)
-        for size, letter in ((1e6, "M"), (1e3, "k")):
-            if value >= size:
-                return f"{value / size:,.0f}{letter}"
-        return f"{value:g}"
-
 
 PER_CENT = Unit(100.0, " %")
 CHANGE = Unit(100.0, " %", True)
@@ -171,29 +159,19 @@ class Axis:
     Attributes:
         low, high: numbers at the ends.
         ticks: numbers with a line and a label.
-        log: True for a logarithmic axis.
     """
 
     low: float
     high: float
     ticks: tuple[float, ...]
-    log: bool = False
 
     def place(self, value: float) -> float:
         """Return the position in per cent of the width; numbers beyond the ends are moved to 0 or 100."""
-        low = self.low
-        high = self.high
-        if self.log:
-            low, high, value = (math.log(max(x, 1e-300)) for x in (low, high, value))
-        return min(max(100.0 * (value - low) / (high - low), 0.0), 100.0)
+        return min(max(100.0 * (value - self.low) / (self.high - self.low), 0.0), 100.0)
 
     def at(self, value: float) -> str:
         """Format the position for HTML, such as ``12.50%``."""
         return f"{self.place(value):.2f}%"
-
-    def up(self, value: float) -> str:
-        """Format the vertical position of a number in a square of 100 by 100, where 0 is at the top."""
-        return f"{100.0 - self.place(value):.2f}"
 
     @property
     def step(self) -> float:
@@ -214,15 +192,6 @@ def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
     first = math.ceil(low / step - 1e-9)
     ticks = [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
     return Axis(low, high, tuple(ticks))
-
-
-def log_axis(low: float, high: float) -> Axis:
-    """Make a logarithmic axis between two positive numbers, with at most six powers of ten as ticks."""
-    first = math.floor(math.log10(low) + 1e-9)
-    last = math.ceil(math.log10(high) - 1e-9)
-    step = max(1, math.ceil((last - first) / 5))
-    ticks = tuple(10.0**power for power in range(first, last + 1, step) if low <= 10.0**power <= high)
-    return Axis(low, high, ticks, log=True)
 
 
 @dataclass(frozen=True)
@@ -345,113 +314,3 @@ def panels(contents: Sequence[Panel]) -> str:
     with_axes = [(panel, axes[panel.unit]) for panel in contents]
     any_line_below = any(panel.says for panel in contents)  # then all panels keep room for one
     return render_chart("panels", with_axes, any_line_below)
-
-
-def shares(
-    rows: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str], notes: Mapping[str, str] | None = None
-) -> str:
-    """Draw one bar per name, divided into kinds, with each share written in it.
-
-    Args:
-        rows: by name and kind, the share.
-        kinds: colour class by kind, in the order of the parts of a bar.
-        notes: text after the name, by name.
-    """
-    return render_chart("shares", rows, kinds, notes or {})
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A line of a chart.
-
-    Attributes:
-        name: label at the end of the line.
-        values: one value per position along the horizontal axis.
-        colour: colour class.
-        dashed: True for a dashed line.
-    """
-
-    name: str
-    values: Sequence[float]
-    colour: str = INK
-    dashed: bool = False
-
-
-@dataclass(frozen=True)
-class Plot:
-    """Frame of a chart of curves.
-
-    Attributes:
-        places: horizontal position of each value, from 0 at the left to 1 at the right.
-        ticks: positions and labels of the ticks below the chart.
-        unit: format of the values.
-        band: lower and upper values of a band behind the lines; may be empty.
-        below: title of the horizontal axis.
-    """
-
-    places: Sequence[float]
-    ticks: Sequence[tuple[float, str]]
-    unit: Unit = PLAIN
-    band: tuple[Sequence[float], Sequence[float]] = ((), ())
-    below: str = ""
-
-    def points(self, values: Sequence[float], axis: Axis) -> list[str]:
-        """Return the corners ``x,y`` of a line for SVG, in a square of 100 by 100; ``axis`` is the vertical axis."""
-        return [f"{100 * x:.2f},{axis.up(value)}" for x, value in zip(self.places, values, strict=True)]
-
-
-def curves(lines: Sequence[Curve], plot: Plot) -> str:
-    """Draw lines with their names at their ends, on an axis that begins at 0 or, if less, at the least value."""
-    numbers = list(itertools.chain(*(line.values for line in lines), *plot.band))
-    largest = max(numbers)
-    top = largest * 1.05 if largest > 0 else 1.0
-    axis = axis_of(min([0.0, *numbers]), top)
-    return render_chart("curves", lines, plot, axis, _CURVES)
-
-
-@dataclass(frozen=True)
-class Histogram:
-    """Frequencies of numbers.
-
-    Attributes:
-        name: label.
-        words: text after the label, which begins with its own punctuation.
-        edges: (b + 1,) edges of the bins, positive and ascending.
-        counts: (b,) number of values in each bin.
-        colour: colour class.
-    """
-
-    name: str
-    words: str
-    edges: Sequence[float]
-    counts: Sequence[int]
-    colour: str = INK
-
-    def bars(self, axis: Axis, tallest: float) -> Iterator[tuple[float, float, float]]:
-        """Yield position and width in per cent, and height in pixels, of the bar of each bin that is not empty.
-
-        Args:
-            axis: horizontal axis.
-            tallest: log(1 + count) of the largest count of all histograms, whose bar is 36 pixels high.
-        """
-        for (low, high), count in zip(itertools.pairwise(self.edges), self.counts, strict=True):
-            if count:
-                width = max(axis.place(high) - axis.place(low), 0.3)  # narrower bars would be invisible
-                yield axis.place(low), width, 36 * math.log1p(count) / tallest
-
-
-def histograms(rows: Sequence[Histogram], line: tuple[float, str] | None = None) -> str:
-    """Draw histograms below each other on one logarithmic axis; heights are logarithmic, too.
-
-    Args:
-        rows: one histogram or more.
-        line: a number to mark, and its label; it is left out if it is outside the axis, or None.
-    """
-    low = min(histogram.edges[0] for histogram in rows)
-    high = max(histogram.edges[-1] for histogram in rows)
-    axis = log_axis(low, max(high, low * 1.01))
-    tallest = math.log1p(max(max(histogram.counts) for histogram in rows))
-    if line is not None and not low < line[0] <= high:
-        line = None
-    bars = [(histogram, histogram.bars(axis, tallest)) for histogram in rows]
-    return render_chart("histograms", bars, axis, line)

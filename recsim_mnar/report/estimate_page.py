@@ -32,14 +32,12 @@ from recsim_mnar.own_log.ab_plan import ABPlan
 from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Axis, Chart, Dot, Unit, colours_of, dots, room_for
-from recsim_mnar.report.page import SCHEMA, weight_figures
+from recsim_mnar.report.page import SCHEMA
 from recsim_mnar.report.template import (
     MOST_NAMES,
     RANDOM,
     TODAY,
     Finding,
-    downloads_of,
-    join_downloads,
     of_estimates,
     write_from,
 )
@@ -117,7 +115,7 @@ def _results(estimates: Estimates) -> Mapping[str, object]:
             "mean_reward": log.mean_reward,
             "counts": log.counts,
         },
-        "weights": [row.to_dict() for row in weights_of(estimates)],
+        "weights": [vars(row) for row in weights_of(estimates)],
         "records": [*estimates.records, *estimates.segments],
     }
 
@@ -137,15 +135,7 @@ def _write_page(path: Path, estimates: Estimates, made_by: Mapping[str, Any]) ->
         path,
         made_by,
         _finding(estimates, leaders, sentence, amounts, made_by.get("propensity_min")),
-        [
-            *_value_chart(estimates, leaders, amounts, colours),
-            *_segment_charts(estimates.segments, amounts, colours),
-            *weight_figures(labelled_weights, estimates.clip, colours),
-        ],
-        downloads=join_downloads(
-            downloads_of("estimates", (_download_row(record) for record in (*estimates.records, *estimates.segments))),
-            downloads_of("weights", (weight.to_dict() for weight in weights)),
-        ),
+        _value_chart(estimates, leaders, amounts, colours),
         found=estimates,
         outcome=_reward_noun(estimates) if amounts.shares else "the reward",
         least=_stated_least(made_by, leaders),
@@ -193,11 +183,6 @@ def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
     # Probabilities sum to 1, so at most 1 / least items have at least that one; 1e-9 allows for rounding.
     most = int(1.0 / float(least) + 1e-9)
     return f"{100.0 * float(least):.4g} %, {source} (so it chooses among at most {most:,} items)"
-
-
-def _download_row(record: Record) -> Record:
-    """Return a record as JSON types, without the nested values that only programs read."""
-    return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of", "refuters")}
 
 
 def weights_of(estimates: Estimates) -> list[WeightDistribution]:
@@ -270,43 +255,6 @@ def _note_on_hollow(rows: Sequence[Dot]) -> str:
     if any(row.hollow for row in rows):
         return " A hollow dot must not be used."
     return ""
-
-
-def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
-    """Draw one chart per difference or, without a baseline, per policy, with one row per segment.
-
-    The intervals of a chart hold jointly.
-    """
-    differences = [r for r in records if "baseline" in r]
-    by_policy: dict[str, list[Record]] = {}
-    for r in differences or records:
-        if not lacks(r) and math.isfinite(r["high"]):
-            by_policy.setdefault(r["policy"], []).append(r)
-    differ = bool(differences)
-    charts = []
-    for drawn in by_policy.values():
-        rows = []
-        for r in drawn:
-            dot = _dot(r, segment_label(r), colours, (r["value"], r["low"], r["high"]))
-            rows.append(replace(dot, words=_format_segment_change(r, amounts)))
-        first = drawn[0]
-        title = f"What {label(first)} earns per recommendation"
-        if differ:
-            title = f"How much more {target_of(first)} earns than {baseline_of(first)}"
-        body = dots(rows, _unit(amounts, differ=differ), _axis_for_all(rows, differ=differ))
-        charts.append(Chart(f"{title}, by {first['by']}", body, f"{segment_title(records)}.{_note_on_hollow(rows)}"))
-    return charts
-
-
-def _format_segment_change(record: Record, amounts: Amounts) -> str:
-    """Format a segment's difference with its relative change; return "" for a value, whose dot has its own format."""
-    if "baseline" not in record:
-        return ""
-    words = amounts.change(record["value"])
-    share = relative_change(record)
-    if share:
-        words += f" ({share})"
-    return words.replace("-", "\N{MINUS SIGN}")
 
 
 def _by_segment(estimates: Estimates, sentence: Sentence, amounts: Amounts) -> str:

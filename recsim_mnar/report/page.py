@@ -14,8 +14,8 @@ from recsim_mnar.protocols.ab_test import Popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record, listed
 from recsim_mnar.protocols.scoreboard import PICKED, UNUSABLE, Column, Scoreboard, scoreboard
-from recsim_mnar.report.charts import PER_CENT, Chart, Dot, Histogram, Panel, Unit, colours_of, dots, histograms, panels
-from recsim_mnar.report.template import downloads_of, grid, join_downloads, of_comparison, write_from
+from recsim_mnar.report.charts import PER_CENT, Chart, Dot, Panel, Unit, colours_of, dots, panels
+from recsim_mnar.report.template import grid, of_comparison, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
@@ -153,52 +153,8 @@ def popularity_figure(
         f"{n_items:,} items. The upright line: users' own views."
     )
     if len(first) > len(drawn):
-        caption += f" {len(first) - len(drawn)} more are in the data of this page."
+        caption += f" {len(first) - len(drawn)} more are in summary.json."
     return Chart("How popular what is recommended is", dots(drawn, PER_CENT), caption)
-
-
-def weight_figures(
-    weights: Sequence[WeightDistribution], clip: float | None, colours: Colours | None = None
-) -> list[Chart]:
-    """Draw the distribution of weights; policies whose weights are all 0 are left out.
-
-    Args:
-        weights: one distribution per policy, under its name on the page.
-        clip: largest weight of the clipped estimators; None for no clipping.
-        colours: colour class by policy; None for default ones.
-    """
-    drawn = [weight for weight in weights if weight.counts]
-    if not drawn:
-        return []
-    if colours is None:
-        colours = colours_of(weight.policy for weight in weights)
-    charts = [
-        Histogram(
-            name=weight.policy,
-            words=f": {weight.effective:,.0f} effective of {weight.rows:,} rows, {weight.zero:.1%} weigh 0",
-            edges=weight.edges,
-            counts=weight.counts,
-            colour=colours.get(weight.policy, "ink"),
-        )
-        for weight in drawn
-    ]
-    caption = (
-        "Along: the weight of a row, the policy's probability of what was shown over the recorded one; the axis is "
-        "logarithmic. Up: how many rows have it, logarithmic too; rows of weight 0 are not drawn. A row counts for "
-        "as many recommendations of the policy as its weight says"
-    )
-    line = None
-    if clip is not None:
-        caption += f", up to the clip, {clip:g}"
-        line = (clip, f"clip {clip:g}")
-    caption += "."
-    heaviest = max(drawn, key=lambda weight: weight.largest)
-    if heaviest.largest > 1.0:
-        caption += (
-            f" Farthest right is the largest weight, {heaviest.largest:.3g}: what the log hardly ever shows, and "
-            f"{heaviest.policy} more often would."
-        )
-    return [Chart("How the weights are distributed", histograms(charts, line), caption)]
 
 
 SCHEMA = 1
@@ -260,20 +216,13 @@ def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> Non
     """
     clip = comparison.details.get("clip")
     board = scoreboard(comparison)
-    rows_of_weights = comparison.details.get("weights", [])
-    popularity = comparison.details.get("popularity", [])
-    weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]
+    weights = [WeightDistribution(**row) for row in comparison.details.get("weights", [])]
     write_from(
         "page.html",
         path,
         _as_run(comparison, run_config),
         of_comparison(comparison),
-        [*figures_of(comparison, board), *weight_figures(weights, clip, colours_of(board.agents))],
-        downloads=join_downloads(
-            downloads_of("results", (row_of(record) for record in comparison.records)),
-            downloads_of("weights", rows_of_weights),
-            downloads_of("popularity", popularity),
-        ),
+        figures_of(comparison, board),
         weights=weights,
         clip=clip,
         comparison=comparison,
@@ -302,8 +251,3 @@ def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
         return run_config
     estimators = ",".join(name for name in used if name in RANKING_ESTIMATORS)
     return {**run_config, "settings": {**run_config["settings"], "estimators": estimators}}
-
-
-def row_of(record: Record) -> Mapping[str, object]:
-    """Return the fields of a record for a table, without the time, which differs between runs, and the details."""
-    return {name: value for name, value in record.untimed().items() if name != "details"}

@@ -5,22 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import two_digits
 from recsim_mnar.protocols.scoreboard import WIDTH, aligned
-from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
+from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for
 from recsim_mnar.report.page import with_versions
-from recsim_mnar.report.template import Finding, downloads_of, write_from
+from recsim_mnar.report.template import Finding, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.design import Levels
-from recsim_mnar.studies.paired import LEAST
 from recsim_mnar.studies.result import COLUMNS, Always, Row, Study, full_title, percent
-
-KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
-"""Colour class by outcome of a protocol's pick."""
 
 
 def write_study(folder: Path, study: Study, seconds: float) -> None:
@@ -56,13 +51,10 @@ def _write_page(path: Path, study: Study) -> None:
         study.settings,
         of_study(study),
         figures_of(study),
-        downloads=downloads_of("judgements", study.judgements()),
         heads=[*places, *COLUMNS],
         rows=[[*first, *(text(row) for text in COLUMNS.values())] for first, row in zip(levels, summary, strict=True)],
         sentences=study.sentences(),
         catalogues=max((row["catalogues"] for row in summary), default=0),
-        agents=agents_table(study),
-        pairs=paired_rows(study),
         names=list(dict.fromkeys(row["agent"] for row in study.rows())),
     )
 
@@ -185,74 +177,11 @@ def _setup_in_words(study: Study, cell: str, levels: Levels) -> str:
     return ", ".join(text for name, text in setup.items() if text and name not in levels) or cell
 
 
-def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
-    """Return the difference of mean losses between the first protocol and each other one, with interval and p values.
-
-    Returns:
-        Per pair, its name and three texts: difference in per cent, p value of the t-test, p value of Wilcoxon's test;
-        empty with fewer than :data:`LEAST` catalogues or several targets.
-    """
-    judgements = study.judgements()
-    titles = list(dict.fromkeys(j["title"] for j in judgements))
-    several_targets = len({j["target"] for j in judgements}) > 1
-    if several_targets or len({j["catalogue"] for j in judgements}) < LEAST:
-        return []
-    rows = []
-    for other in titles[1:]:
-        comparison = study.compare(titles[0], other).iloc[0]
-        if math.isnan(comparison["low"]):  # the pair has no interval
-            continue
-        points = [f"{100 * comparison[name]:.2g}" for name in ("difference", "low", "high")]
-        p_values = [f"{comparison[name]:.2g}" for name in ("p_t", "p_wilcoxon")]
-        rows.append((f"{titles[0]} - {other}", [f"{points[0]} [{points[1]}, {points[2]}]", *p_values]))
-    return rows
-
-
-class Means(NamedTuple):
-    """A table of a study's page.
-
-    Attributes:
-        study: name of the cell.
-        heads: names of the agents.
-        rows: per metric, its name and one text per agent.
-    """
-
-    study: str
-    heads: list[str]
-    rows: list[tuple[str, list[str]]]
-
-
-def agents_table(study: Study) -> list[Means]:
-    """Compute the mean of every metric over catalogues: one table per cell, the truth's metrics first."""
-    # By cell, agent, and (protocol, metric).
-    values: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
-    for row in study.rows():
-        if row["value"] is not None:
-            by_metric = values.setdefault(row["study"], {}).setdefault(row["agent"], {})
-            by_metric.setdefault((row["protocol"], row["metric"]), []).append(row["value"])
-    tables = []
-    for name, agents in values.items():
-        metrics = dict.fromkeys(metric for by_metric in agents.values() for metric in by_metric)
-        rows = []
-        # The sort is stable: the truth's metrics come first, and all others keep their order.
-        for metric in sorted(metrics, key=lambda metric: metric[0] != "truth"):
-            cells = []
-            for by_metric in agents.values():
-                catalogue_values = by_metric.get(metric)
-                text = "-"
-                if catalogue_values:
-                    text = f"{sum(catalogue_values) / len(catalogue_values):.5f}"
-                cells.append(text)
-            rows.append((" ".join(metric), cells))
-        tables.append(Means(name, [*agents], rows))
-    return tables
-
-
 # ------------------------------------------------------------------------------------------------------------- charts
 
 
 def figures_of(study: Study) -> list[Chart]:
-    """Draw two charts per cell: the losses of each protocol's picks, and the shares of best, tied and worse picks."""
+    """Draw the losses of each protocol's picks, one chart per cell."""
     charts: list[Chart] = []
     summary = study.summary()
     setups = list(dict.fromkeys(row["study"] for row in summary))
@@ -265,20 +194,6 @@ def figures_of(study: Study) -> list[Chart]:
             "protocol abstains. The large dot is the mean, the line its 95 % interval."
         )
         charts.append(Chart(title, costs_chart(study, rows), caption, folded=bool(charts)))
-        parts = {}
-        notes = {}
-        for row in rows:
-            best, tie, worse = KINDS
-            parts[full_title(row)] = {
-                best: row["best"]["share"],
-                tie: row["indistinguishable"]["share"],
-                worse: row["costs"]["share"],
-            }
-            right = row["best"]["count"] + row["indistinguishable"]["count"]
-            notes[full_title(row)] = f"best or tied: {right} of {row['catalogues']}"
-        title = f"{prefix}How often each protocol is right"
-        caption = "Share of catalogues in which the pick is the best agent, a tie with it, or a worse one."
-        charts.append(Chart(title, shares(parts, KINDS, notes), caption))
     return charts
 
 

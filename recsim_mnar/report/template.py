@@ -2,31 +2,23 @@
 
 from __future__ import annotations
 
-import base64
-import csv
-import functools
-import io
-import itertools
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.answers.sentence import Sentence
-from recsim_mnar.answers.words import per_cent
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import BEST, Record, has_interval, listed
 from recsim_mnar.protocols.scoreboard import scoreboard
-from recsim_mnar.report.charts import OWN_COLOURS, Chart, environment
+from recsim_mnar.report.charts import Chart, environment
 from recsim_mnar.runs.files import replacing
 
 if TYPE_CHECKING:
-    from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.fitting.validation import Validation
     from recsim_mnar.own_log.ab_plan import ABPlan
 
@@ -73,72 +65,15 @@ def number(value: float) -> str:
     return text
 
 
-MOST_BYTES = 700_000
-"""Size of the largest file in a page; two of them in base64 leave the page below 3 MB (:func:`join_downloads`)."""
-
-
-@dataclass(frozen=True)
-class Download:
-    """A file within a page.
-
-    Attributes:
-        name: name under which it is saved.
-        href: its bytes as a data URL.
-        size: its size in words.
-    """
-
-    name: str
-    href: str
-    size: str
-
-
-def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Download]:
-    """Return a CSV and a JSON file of the rows for downloading; files above :data:`MOST_BYTES` are left out.
-
-    Args:
-        stem: name of the files without ending.
-        rows: rows of JSON types; columns with lists or mappings are left out of the CSV.
-    """
-    rows = list(rows)
-    if not rows:
-        return []
-    plain = [name for name in rows[0] if not any(isinstance(row.get(name), (dict, list)) for row in rows)]
-    table = io.StringIO()
-    writer = csv.DictWriter(table, plain, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    downloads = []
-    texts = {"csv": ("text/csv", table.getvalue()), "json": ("application/json", json.dumps(rows, indent=1))}
-    for ending, (kind, text) in texts.items():
-        data = text.encode()
-        if len(data) <= MOST_BYTES:
-            href = f"data:{kind};base64,{base64.b64encode(data).decode()}"
-            downloads.append(Download(f"{stem}.{ending}", href, f"{max(1, round(len(data) / 1e3))} kB"))
-    return downloads
-
-
-def join_downloads(*lists: list[Download]) -> list[Download]:
-    """Join lists of files, leaving out those that would exceed the size of two files of :data:`MOST_BYTES`."""
-    downloads = []
-    room = 2 * (MOST_BYTES * 4 // 3 + 64)  # base64 takes 4 characters for 3 bytes; 64 for the prefix of each URL
-    for file in itertools.chain(*lists):
-        if len(file.href) <= room:
-            downloads.append(file)
-            room -= len(file.href)
-    return downloads
-
-
 def write_from(
     template: str,
     path: Path,
     made_by: Mapping[str, object],
     finding: Finding | None,
     charts: Iterable[Chart],
-    *,
-    downloads: Sequence[Download] = (),
     **values: Any,
 ) -> None:
-    """Render a page, explain its terms, and write it under a temporary name, which is then renamed.
+    """Render a page, and write it under a temporary name, which is then renamed.
 
     Args:
         template: name of a template next to this module that extends ``base.html``.
@@ -146,7 +81,6 @@ def write_from(
         made_by: settings and provenance for the foot of the page; JSON types only.
         finding: content of the first screen; None if there is nothing to decide.
         charts: charts to show.
-        downloads: files that the page contains.
         **values: further variables of the template.
     """
     from recsim_mnar._version import __version__
@@ -159,10 +93,9 @@ def write_from(
         version=__version__,
         finding=finding,
         charts=list(charts),
-        downloads=downloads,
         **values,
     )
-    page = with_no_break_spaces(link_terms(page, words()))
+    page = with_no_break_spaces(page)
     with replacing(path) as temporary:
         temporary.write_text(page, encoding="utf-8")
 
@@ -171,75 +104,6 @@ def with_no_break_spaces(page: str) -> str:
     """Put no-break spaces before per cent signs and into intervals in brackets, so that lines do not end there."""
     page = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)
     return re.sub(r"(\[-?[\d.,]+%?), (?=-?[\d.,]+%?\])", "\\1,\N{NO-BREAK SPACE}", page)
-
-
-# ------------------------------------------------------------------------------------------------------------ glossary
-
-_ENTRY = re.compile(r'(?s)<dt id="[^"]*">(.*?)</dt>\s*<dd>(.*?)</dd>\n')
-_TAG = re.compile(r"(<[^>]*>)")
-_NO_LINKS_IN = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
-"""Elements in which terms are not explained; in charts they are not, either."""
-_PART_STARTS = ("<h2", "<details", "<thead")
-"""Beginnings of elements from which on terms are explained once more."""
-
-
-@functools.cache
-def words() -> dict[str, str]:
-    """Return the explanation of each term, from the glossary at the foot of pages."""
-    text = files("recsim_mnar.report").joinpath("words.html").read_text(encoding="utf-8")
-    return dict(_ENTRY.findall(text))
-
-
-def link_terms(page: str, explanations: Mapping[str, str]) -> str:
-    """Give each term of a page a tooltip and a link to the glossary, once in each part of the page.
-
-    A recommender's name may be a common word, so it is a term only if it heads a row of a table. Terms that the page
-    does not use are removed from its glossary.
-
-    Args:
-        page: HTML of the page.
-        explanations: explanation by term.
-    """
-    terms = [term for term in explanations if term not in OWN_COLOURS or f">{term}</th>" in page]
-    longest_first = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
-    # A term is no part of a longer word, path, file name or option.
-    pattern = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest_first})(?![\w-]|@\D|\.\w)")
-    by_lower = {term.lower(): term for term in explanations}
-    in_part: set[str] = set()
-    used: set[str] = set()
-
-    def link(match: re.Match[str]) -> str:
-        """Return the HTML of a matched term: linked if it is the first in this part of the page."""
-        term = by_lower[match[1].lower()]
-        if term in in_part:
-            return match[1]
-        in_part.add(term)
-        used.add(term)
-        return f'<a class="term" href="#{anchor(term)}" title="{explanations[term]}">{match[1]}</a>'
-
-    head, main, rest = page.partition("<main>")
-    pieces = []
-    closed: list[str] = []  # open elements in which terms are not explained, the innermost last
-    for piece in _TAG.split(rest):
-        if not piece.startswith("<"):
-            pieces.append(piece if closed else pattern.sub(link, piece))
-            continue
-        pieces.append(piece)
-        name = piece.strip("</> ").split()[0].lower()
-        in_chart = piece.startswith('<div role="img"') or (name == "div" and "div" in closed)
-        if (name in _NO_LINKS_IN or in_chart) and not piece.endswith("/>"):
-            if piece.startswith("</"):
-                closed.pop()
-            else:
-                closed.append(name)
-        if piece.startswith(_PART_STARTS):
-            in_part.clear()
-    return head + main + _ENTRY.sub(lambda entry: entry[0] if entry[1] in used else "", "".join(pieces))
-
-
-def anchor(name: str) -> str:
-    """Return the anchor of a term in the glossary of a page."""
-    return "word-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 MOST_NAMES = 3
@@ -448,17 +312,3 @@ def of_validation(validation: Validation) -> Finding:
         return Finding(decision, lift, todo, "good")
     topic = validation.not_valid_for[0].partition(":")[0].rstrip(".")
     return Finding(decision, lift, f"Do not ask it about {topic}. {todo}")
-
-
-def of_fit(fit: FittedWorld) -> Finding:
-    """Summarise a fit: the number of features that the log determines, and the fitted click rate."""
-    n = len(fit.identified)
-    decision = f"The {fit.world} world is fitted. Check it before you rely on it."
-    lift = f"The log settles {n} of {n + len(fit.not_identified)} features."
-    rate = fit.identified.get("click_rate_on_log")
-    if rate:
-        lift += (
-            f" Its users click {per_cent(fit.facts['click_rate_fitted'])} % of the time; those of the log "
-            f"{per_cent(rate['low'])} to {per_cent(rate['high'])} % (90 % interval)."
-        )
-    return Finding(decision, lift, "Not yet sure. Next: recsim-mnar validate says what it may be used for.")

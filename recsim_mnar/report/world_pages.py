@@ -1,35 +1,24 @@
-"""The pages of ``simulate``, ``calibrate`` and ``validate``."""
+"""The pages of ``simulate`` and ``validate``."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from recsim_mnar.fitting.calibration import FittedWorld
-from recsim_mnar.fitting.validation import Check, Validation
+from recsim_mnar.fitting.validation import Validation
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import Popularity, popularity
 from recsim_mnar.report.charts import (
-    PER_CENT,
     PLAIN,
     Chart,
-    Curve,
     Dot,
-    Histogram,
-    Plot,
-    axis_of,
-    curves,
     dots,
-    histograms,
-    log_axis,
-    short,
 )
 from recsim_mnar.report.page import popularity_figure, unfolded
-from recsim_mnar.report.template import Finding, downloads_of, join_downloads, of_fit, of_validation, write_from
+from recsim_mnar.report.template import Finding, of_validation, write_from
 
 _ORGANIC_NAMES = {
     "ratings": "ratings revealed",
@@ -50,7 +39,6 @@ def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str
         commands: suggested next commands, each with its purpose.
     """
     rows = popularity_rows(numbers)
-    lengths = _length_rows(numbers)
     n_simulated = numbers.provenance.get("n_users")  # some of these users may have no event in the log
     if not isinstance(n_simulated, int):
         n_simulated = numbers.users
@@ -59,8 +47,7 @@ def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str
         path,
         numbers.provenance,
         _finding(numbers),
-        unfolded([popularity_figure(rows, "log"), _lengths_chart(numbers), _propensities_chart(numbers)]),
-        downloads=join_downloads(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
+        unfolded([popularity_figure(rows, "log")]),
         lead=_lead_line(numbers),
         found=numbers,
         left=n_simulated - numbers.users,
@@ -75,7 +62,6 @@ def write_log_page(path: Path, numbers: LogNumbers, commands: Sequence[tuple[str
 
 def summary_of(numbers: LogNumbers) -> Mapping[str, object]:
     """Return the numbers of a log's page as JSON types."""
-    edges, counts = numbers.propensities.merged()
     return {
         "rows": numbers.rows,
         "users": numbers.users,
@@ -84,7 +70,6 @@ def summary_of(numbers: LogNumbers) -> Mapping[str, object]:
         "rewards": numbers.rewards,
         "popularity": popularity_rows(numbers),
         "lengths": _length_rows(numbers),
-        "propensities": {"edges": list(edges), "counts": list(counts)},
     }
 
 
@@ -182,42 +167,6 @@ def _at_least(users: np.ndarray) -> np.ndarray:
     return np.asarray(users[::-1].cumsum()[::-1] / max(users.sum(), 1))
 
 
-def _lengths_chart(numbers: LogNumbers) -> Chart | None:
-    """Draw the share of users with at least so many events, by kind of event; None without events."""
-    drawn = [
-        (numbers.by_user[kind], f"{name} of a user", "ink" if kind == "organic" else "a0")
-        for kind, name in _event_names(numbers).items()
-        if numbers.by_user[kind].any()
-    ]
-    if not numbers.users or not drawn:
-        return None
-    longest = max(len(users) - 1 for users, *_ in drawn)
-    axis = log_axis(1.0, max(float(longest), 10.0))
-    events = np.unique(np.geomspace(1, max(longest, 2), 60).astype(int))  # equally spaced on the logarithmic axis
-    lines = []
-    for users, name, colour in drawn:
-        shares = np.append(_at_least(users), 0.0)  # the last one serves numbers beyond the largest
-        lines.append(Curve(name, shares[np.minimum(events, len(users))].tolist(), colour))
-    ticks = [(axis.place(tick) / 100, f"{tick:,.0f}") for tick in axis.ticks]
-    plot = Plot([axis.place(float(n)) / 100 for n in events], ticks, PER_CENT, below="events, at least")
-    caption = "Of users with such events, the share with at least so many."
-    return Chart("How long users stay", curves(lines, plot), caption)
-
-
-def _propensities_chart(numbers: LogNumbers) -> Chart | None:
-    """Draw the histogram of the propensities of recommendations; None if the log has no recommendation."""
-    edges, counts = numbers.propensities.merged()
-    if not counts:
-        return None
-    words = f": {sum(counts):,} recommendations"  # printed directly after the policy's name
-    histogram = Histogram(_policy_name(numbers), words, edges, counts, colour="a0")
-    caption = (
-        "The probability with which each recommendation was chosen. The smaller they are, the larger the weights of a "
-        "policy that recommends the same more often."
-    )
-    return Chart("How the propensities are distributed", histograms([histogram]), caption)
-
-
 def _finding(numbers: LogNumbers) -> Finding:
     """Summarise a simulated log for the first screen of its page."""
     slates = _slates_in_words(numbers)
@@ -229,32 +178,8 @@ def _finding(numbers: LogNumbers) -> Finding:
     return Finding(decision, _reward_sentence(numbers), sure, "good")
 
 
-def write_fit(path: Path, fit: FittedWorld, made_by: Mapping[str, object]) -> None:
-    """Write the page of a fitted world under a temporary name, then rename it.
-
-    Args:
-        path: path of the page.
-        fit: the fitted world.
-        made_by: options of the command for the foot of the page; JSON types.
-    """
-    rows = []
-    for name, row in fit.identified.items():
-        value = row["value"]
-        if value > 0 and row["low"] >= 0:  # other features cannot be shown in per cent of their value
-            rows.append(Dot(name.replace("_", " "), 1.0, row["low"] / value, row["high"] / value, words=f"{value:.4g}"))
-    rows.sort(key=lambda dot: dot.high - dot.low)
-    caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
-    charts = [Chart("How closely the log settles each feature", dots(rows, PER_CENT), caption, folded=False)]
-    write_from("fit.html", path, made_by, of_fit(fit), charts if rows else [], found=fit)
-
-
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
 """CSS class by grade of a check."""
-_MOST_TICKS = 5
-_MOST_IN_ORDER = 12
-"""Largest number of groups that keep their order in a chart."""
-_MOST_LETTERS = 30
-"""Largest number of letters of all labels of an axis that fit side by side on a phone."""
 WIDTH = 80
 """Width of lines for the terminal, in characters."""
 
@@ -320,10 +245,9 @@ def write_validation(path: Path, validation: Validation, made_by: Mapping[str, o
         path,
         made_by,
         of_validation(validation),
-        [_distance_chart(validation), *(chart for chart in map(_check_chart, validation.checks) if chart is not None)],
+        [_distance_chart(validation)],
         answers=answers(validation),
         checks=validation.checks,
-        unpictured=[check for check in validation.checks if "kind" not in check.picture],
         classes=_CLASSES,
         notes=validation.notes,
         facts=validation.facts,
@@ -343,35 +267,3 @@ def _distance_chart(validation: Validation) -> Chart:
         "users in 95 % of all divisions."
     )
     return Chart("Where the world is like the log, and where not", dots(rows, PLAIN), caption, folded=False)
-
-
-def _check_chart(check: Check) -> Chart | None:
-    """Draw a check: how well each feature separates users, or lines of both kinds of users; None without data."""
-    picture = check.picture
-    if "kind" not in picture:
-        return None
-    if picture["kind"] == "features":
-        rows = [Dot(row["feature"], row["auc"], colour="a1") for row in picture["features"]]
-        body = dots(sorted(rows, key=lambda row: -row.value), PLAIN, axis_of(0.5, 1.0))
-        caption = "How well single features separate real users from simulated ones; .5 is not at all."
-    else:
-        body = _draw_both(picture)
-        caption = "The band: what chance does to real users (5 to 95 %)."
-    return Chart(f"{check.name}: {check.grade}", body, f"{check.says}. {caption}")
-
-
-def _draw_both(picture: Mapping[str, Any]) -> str:
-    """Draw the lines of real and of simulated users over a picture's entries, with the band that chance explains."""
-    n = len(picture["entries"])
-    order = np.arange(n)
-    if picture["kind"] == "shares" and n > _MOST_IN_ORDER:  # items, the largest first; few groups keep their order
-        order = np.argsort(picture["real"], kind="stable")[::-1]
-    entries = [short(str(picture["entries"][i])) for i in order]
-    real, simulated, low, high = ([picture[name][i] for i in order] for name in ("real", "simulated", "low", "high"))
-    labelled = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
-    if sum(len(entries[i]) for i in labelled) > _MOST_LETTERS:  # only the first label fits
-        labelled = labelled[:1]
-    places = (np.arange(n) / max(n - 1, 1)).tolist()
-    ticks = [(places[i], entries[i]) for i in labelled]
-    plot = Plot(places, ticks, PLAIN, (low, high), below=picture["axis"])
-    return curves([Curve("real users", real), Curve("simulated", simulated, "a1")], plot)

@@ -10,7 +10,7 @@ import pytest
 import recsim_mnar
 from toys import drawn_rows
 from twins.commands import done
-from twins.pages import unlinked
+from twins.pages import page_text
 
 SYSTEM = np.array([0.05, 0.05, 0.1, 0.1, 0.7])
 LAWS = {
@@ -42,7 +42,7 @@ def test_the_line_is_the_interval_of_the_sentence(file, tmp_path, capsys, target
     asked = ("--target", targets, "--baseline", baseline, "--out", tmp_path / "out")
     done(capsys, "estimate", file, *asked)
     sentence = recsim_mnar.estimate_file(file, targets.split(","), baseline=baseline).sentence
-    page = unlinked(tmp_path / "out" / "report.html")
+    page = page_text(tmp_path / "out" / "report.html")
     chart = page.partition('<div class="dots">')[2].partition("</figure>")[0]
     scale = chart.partition('class="track scale"')[2]
     ticks = re.findall(r'x="([0-9.]+)%"[^>]*>([^<]+) %<', scale)

@@ -18,7 +18,7 @@ from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estima
 from recsim_mnar.tables.files import write_table
 from toys import drawn_rows, only, read_json
 from twins.commands import status_of as run
-from twins.pages import unlinked
+from twins.pages import page_text
 
 N_USERS = 150
 
@@ -64,7 +64,7 @@ def test_the_page_and_the_results_name_no_user(tmp_path, request, kind):
     assert run("estimate", request.getfixturevalue(kind), *STATED, "--out", out) == 0
     assert {path.name for path in out.iterdir()} == {"report.html", "results.json", "index.json"}
     assert run("verify", out) == 0
-    text = unlinked(out / "report.html") + (out / "results.json").read_text()
+    text = page_text(out / "report.html") + (out / "results.json").read_text()
     assert not re.search("geheim|@example.org|77001122", text)
     assert f"{N_USERS:,}" in text
 
@@ -93,7 +93,7 @@ def test_the_difference_to_todays_policy_is_that_of_the_truth(foreign_file, tmp_
         record = only(records, role=role, estimator=estimator)
         assert record["low"] <= truth <= record["high"]
     assert only(records, role="today", estimator="ips")["verdict_level"] == "trust"
-    page = unlinked(out / "report.html")
+    page = page_text(out / "report.html")
     assert "better - today&#39;s policy" in page
     assert "each with a probability of at least 20 %, as the analyst stated" in page
     assert "better - propensity" not in re.sub(r"(?s)<pre>.*</pre>", "", page)
@@ -103,7 +103,7 @@ def test_the_front_of_the_page_has_the_numbers_of_the_records(foreign_file, tmp_
     out = tmp_path / "page"
     assert run("estimate", foreign_file, *STATED, "--out", out) == 0
     records = read_json(out / "results.json")["records"]
-    page = unlinked(out / "report.html")
+    page = page_text(out / "report.html")
     front = re.search(r"(?s)<header.*?</header>", page)[0]
     number = r"([\d.]+) %"
     title = rf"\+{number} clicks: {number} \u2192 {number} of recommendations"
@@ -161,7 +161,7 @@ def test_a_policy_that_the_log_does_not_cover_has_no_value(tmp_path, capsys):
     (tmp_path / "log.csv").write_text("user,propensity,random,clicks\n" + rows)
     out = tmp_path / "page"
     assert run("estimate", tmp_path / "log.csv", "--target", "random", "--baseline", "today", "--out", out) == 0
-    text, page = capsys.readouterr().out, unlinked(out / "report.html")
+    text, page = capsys.readouterr().out, page_text(out / "report.html")
     shown = re.sub(r"(?s)<section class=.screen.*", "", page)
     for place in (text, shown):
         assert place.count("The log covers 10 % of what random shows") == 1
@@ -179,7 +179,7 @@ def test_a_value_outside_its_interval_breaks_no_page(foreign_file, tmp_path):
     record |= {"value": 0.1, "low": 0.2, "findings": [*record["findings"], proof]}
     (tmp_path / "page").mkdir()
     write_estimates(tmp_path / "page", Estimates("f", [record], [], WeighedLog(5, None, 0.1), 1.0), {})
-    page = unlinked(tmp_path / "page" / "report.html")
+    page = page_text(tmp_path / "page" / "report.html")
     assert "at least 20.0 %" in page
     assert "<svg" in page
 
@@ -193,7 +193,7 @@ def page_of(tmp_path):
         write_table(pa.table(data), file)
         assert run("estimate", file, *STATED, "--overwrite", "--out", tmp_path / "out") == 0
         sentence = read_json(tmp_path / "out" / "results.json")["sentence"]
-        return unlinked(tmp_path / "out" / "report.html"), file, f"{sentence['low_percent']}%"
+        return page_text(tmp_path / "out" / "report.html"), file, f"{sentence['low_percent']}%"
 
     return write
 

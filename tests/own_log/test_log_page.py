@@ -16,7 +16,7 @@ from recsim_mnar.report.world_pages import write_log_page
 from toys import read_json
 from twins.commands import status_of as run
 from twins.own_schema import estimate_file
-from twins.pages import unlinked
+from twins.pages import page_text
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +41,6 @@ def test_the_numbers_are_those_of_the_whole_log(folder, monkeypatch, block):
     for kind, rows in (("organic", ~shown), ("bandit", shown)):
         of_user = np.unique(user[rows], return_counts=True)[1]
         np.testing.assert_array_equal(numbers.by_user[kind], np.bincount(of_user))
-    assert sum(numbers.propensities.merged()[1]) == shown.sum()
     assert numbers.binary
     assert numbers.rewards["value"] == pytest.approx(log["reward"][shown].mean())
 
@@ -57,7 +56,7 @@ def test_the_page_has_its_parts_and_is_verified(folder):
     assert read_json(folder.with_name("result.json"))["summary"]["users"] == 120
     page = (folder / "report.html").read_text()
     assert len(page) < 3e6
-    parts = ("How long users stay", "How popular", "propensities", "views of a user", "popularity.csv", "lengths.csv")
+    parts = ("How popular", "views of a user")
     assert [part for part in parts if part not in page] == []
     assert run("verify", folder) == 0
 
@@ -94,7 +93,6 @@ def test_hostile_names_are_text(tmp_path):
     numbers.shown = np.array([0, 2])
     for kind in ("organic", "bandit"):
         numbers.by_user[kind] = np.bincount([1, 2])
-    numbers.propensities.extend(np.array([0.5, 0.25]))
     numbers.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
     write_log_page(tmp_path / "page.html", numbers, [(f"recsim-mnar x {name}", name)])
     page = (tmp_path / "page.html").read_text()
@@ -121,7 +119,7 @@ def test_slates_are_counted(tmp_path):
     items = int(log.is_bandit.sum())
     slates = items // 3
     users = len(np.unique(log["user"][log.is_bandit]))
-    page = unlinked(tmp_path / "run" / "report.html")
+    page = page_text(tmp_path / "run" / "report.html")
     assert f"The log is ready: {len(log.users()):,} users, {slates:,} slates of 3 items." in page
     assert f"{slates:,} slates of 3 items, shown to {users} users" in page
     assert f"Of {items:,} items in {slates:,} slates of 3 " in page

@@ -17,7 +17,7 @@ from recsim_mnar.own_log.estimating import Question, estimate_log
 from toys import read_json
 from twins.commands import done, fails, run
 from twins.findings import advice_of, finding, fitting_lines
-from twins.pages import unlinked
+from twins.pages import page_text
 
 N, ITEMS = 12_000, 5
 TARGET = ("--target", "new_model_prob", "--baseline", "today")
@@ -99,7 +99,7 @@ def test_words_that_differ_in_capitals_are_folded_only_where_asked(file, tmp_pat
 
 def line_on_segments(folder) -> str:
     """The line on segments, which stands below the title and above the next step."""
-    page = unlinked(folder / "report.html")
+    page = page_text(folder / "report.html")
     (line,) = re.findall(r'<p class="lift but">(.*?)</p>', page)
     assert page.index("<h1>") < page.index(line) < page.index('<p class="next">')
     return line

@@ -11,7 +11,7 @@ import pytest
 
 from toys import drawn_rows, only, read_json
 from twins.commands import done
-from twins.pages import unlinked
+from twins.pages import page_text
 
 CLICKED = np.array([0.02, 0.03, 0.04, 0.05, 0.15])
 SYSTEM = np.array([0.05, 0.05, 0.1, 0.1, 0.7])
@@ -40,7 +40,7 @@ def test_rows_drawn_at_random_are_no_system(save, tmp_path, capsys, law, kind, n
     assert {record["baseline_kind"] for record in records if record["role"] in ("today", "difference")} == {kind}
     difference = only(records, role="difference", leads=True)
     assert difference["low"] <= (TARGET - law) @ CLICKED <= difference["high"]
-    page = html.unescape(unlinked(tmp_path / "out" / "report.html"))
+    page = html.unescape(page_text(tmp_path / "out" / "report.html"))
     assert set(re.findall("the random traffic|today's recommender", page)) == {name}
     (title,) = re.findall("<h1>.*</h1>", page)
     assert ("not the system in production" in title) is (kind == "random")
