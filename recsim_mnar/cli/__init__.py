@@ -17,6 +17,7 @@ import textwrap
 import threading
 import traceback
 from concurrent.futures import BrokenExecutor
+from pathlib import Path
 from typing import Any
 
 import click
@@ -251,6 +252,11 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
         # An error without a file name is one of a standard stream.
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
+    # An error in numba is blamed on the user's settings for it, if there are any.
+    settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
+    if settings and "numba" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts:
+        why = described(error).removesuffix(".")
+        return f"numba refuses {', '.join(settings)}: {why}. Unset it, or correct it"
     return None
 
 
