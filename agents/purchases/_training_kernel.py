@@ -457,18 +457,6 @@ def adam(table, first, second, powers, slot_of, touched, count, gradient, scale,
 
 
 @kernel
-def descend(table, slot_of, touched, count, gradient, step):
-    """Make a step of gradient descent on the rows with a gradient, and forget the gradients."""
-    for t in range(count):
-        row = touched[t]
-        slot_of[row] = -1
-        w = table[row]
-        g = gradient[t]
-        for k in range(w.size):
-            w[k] -= step * g[k]
-
-
-@kernel
 def forget(slot_of, touched, count):
     """Forget the collected gradients: mark the touched rows as rows without one."""
     for t in range(count):
@@ -477,66 +465,12 @@ def forget(slot_of, touched, count):
 
 @inlined
 def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
-    """Make a step of the optimiser by the collected gradients of n samples, whose mean loss is reduced."""
+    """Make a step of Adam by the collected gradients of n samples, whose mean loss is reduced."""
     slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
     mu, vu, pu, mi, vi, pi = moments
     scale = _F(1.0 / n)
-    if mu.shape[0]:
-        adam(users, mu, vu, pu, slot_u, touched_u, n_u, gradient_u, scale, rate, betas)
-        adam(items, mi, vi, pi, slot_i, touched_i, n_i, gradient_i, scale, rate, betas)
-    else:
-        step = _F(rate) * scale
-        descend(users, slot_u, touched_u, n_u, gradient_u, step)
-        descend(items, slot_i, touched_i, n_i, gradient_i, step)
-
-
-@kernel
-def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
-    """Make a step of SGD for each of the drawn pairs first .. last - 1, one after another.
-
-    Returns the first sample at which the model had diverged, -1 for none. If both items of a pair are the same, which
-    some plans allow, its loss is a constant, and only the penalties have a gradient, the item's twice.
-    """
-    who = drawn[0]
-    ones = drawn[1]
-    other_items = drawn[2]
-    places = drawn[5]
-    shrink = _F(1.0) - _TWO * penalties[0] * _F(rate)
-    shrink_own = _F(1.0) - _TWO * penalties[1] * _F(rate)
-    speed = _F(rate)
-    width = users.shape[1]
-    for s in range(first, last):
-        if s + _AHEAD < last:
-            _ask(users, who[s + _AHEAD], width)
-            _ask(items, ones[s + _AHEAD], width)
-            _ask(items, other_items[s + _AHEAD], width)
-        a = users[who[s]]
-        b = items[ones[s]]
-        c = items[other_items[s]]
-        if ones[s] == other_items[s]:
-            for k in range(d):
-                a[k] = shrink * a[k]
-                b[k] = (_TWO * shrink - _ONE) * b[k]
-            b[d] = (_TWO * shrink_own - _ONE) * b[d]
-            continue
-        x = difference_dot(a, b, c, d) + (b[d] - c[d])
-        if not abs(x) < _LIMIT:
-            return s
-        if signed.size:
-            w = signed[places[s]]
-        else:
-            w = _ONE
-        h = speed * pair_slope(x, w)
-        for k in range(d):
-            p = a[k]
-            q = b[k]
-            r = c[k]
-            a[k] = shrink * p - h * (q - r)
-            b[k] = shrink * q - h * p
-            c[k] = shrink * r + h * p
-        b[d] = shrink_own * b[d] - h
-        c[d] = shrink_own * c[d] + h
-    return -1
+    adam(users, mu, vu, pu, slot_u, touched_u, n_u, gradient_u, scale, rate, betas)
+    adam(items, mi, vi, pi, slot_i, touched_i, n_i, gradient_i, scale, rate, betas)
 
 
 @kernel
@@ -545,27 +479,22 @@ def train(where, draws, tables, d, form, signed, penalties, between, moments, ga
 
     where: (seed, stream, first, last, batch size). draws: (plan, observed, n_items, arrays of a batch). form: as in
     :func:`point_gradients`; None for samples that are pairs. signed: weights of pairs, empty for 1. between:
-    coefficient of the distance between separate rows. moments: Adam's, empty for SGD. gathered: arrays for the
-    gradients of a batch; None for SGD of one pair after another.
+    coefficient of the distance between separate rows. moments: Adam's. gathered: arrays for the gradients of a batch.
     """
     seed, stream, first, last, batch = where
     plan, observed, n_items, drawn = draws
     users, items = tables
     for t in range(first, last):
         draw(seed, stream, t * batch, batch, plan, observed, n_items, drawn)
-        if gathered is None:
-            if follow_pairs(users, items, d, drawn, signed, 0, batch, penalties, rate) >= 0:
-                return t
+        if form is None:
+            n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
         else:
-            if form is None:
-                n_u, n_i, bad = pair_gradients(users, items, d, drawn, signed, batch, penalties, gathered)
-            else:
-                n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
-            if bad >= 0:
-                forget(gathered[0], gathered[1], n_u)
-                forget(gathered[3], gathered[4], n_i)
-                return t
-            _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
+            n_u, n_i, bad = point_gradients(users, items, d, drawn, batch, form, penalties, between, gathered)
+        if bad >= 0:
+            forget(gathered[0], gathered[1], n_u)
+            forget(gathered[3], gathered[4], n_i)
+            return t
+        _step(users, items, moments, gathered, n_u, n_i, batch, rate, betas)
     return -1
 
 

@@ -88,8 +88,7 @@ class FactorLearner(ExposureLearner):
         rate: learning rate.
         penalty: coefficient lambda of the squared factors in the loss.
         bias_penalty: coefficient of the squared biases and responses; that of the factors if None.
-        batch: number of samples per step.
-        optimizer: ``adam`` or ``sgd``, see :class:`recsim_mnar.agents.purchases.training.Settings`.
+        batch: number of samples per step of Adam.
 
     Attributes:
         shares: names of the parameters that must be in [0, 1].
@@ -104,7 +103,6 @@ class FactorLearner(ExposureLearner):
     penalty: float = 1e-6
     bias_penalty: float | None = None
     batch: int = 1000
-    optimizer: str = "adam"
 
     shares: ClassVar[tuple[str, ...]] = ()
     pairs: ClassVar[bool] = False
@@ -117,9 +115,7 @@ class FactorLearner(ExposureLearner):
             UserError: one is out of range.
         """
         with self.errors_name_agent():
-            self.settings = Settings(
-                self.factors, self.rate, self.penalty, self.bias_penalty, self.batch, self.optimizer
-            )
+            self.settings = Settings(self.factors, self.rate, self.penalty, self.bias_penalty, self.batch)
             for name in self.shares:
                 number_in(getattr(self, name), name, 0.0, 1.0)
         if isinstance(self.updates, (bool, str)) or not self.updates >= 1 or self.updates != int(self.updates):

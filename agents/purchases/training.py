@@ -240,9 +240,6 @@ class Plan:
 
 DISTANCES = {"l1": 1, "l2": 2, "cosine": 3}
 """Numbers by which the kernel knows the distances between coupled rows."""
-OPTIMIZERS = ("adam", "sgd")
-_DRAWN_AT_ONCE = 1000
-"""Number of samples that SGD of batch 1 draws at a time."""
 
 
 @dataclass(frozen=True)
@@ -258,8 +255,7 @@ class Settings:
         rate: learning rate.
         penalty: coefficient lambda of the squared factors of a sample's rows in its loss.
         bias_penalty: coefficient of the squared biases and responses; None for that of the factors.
-        batch: number of samples per step, which reduces their mean loss; SGD of batch 1 takes pairs one by one.
-        optimizer: ``adam`` (with beta .9 and .999) or ``sgd``.
+        batch: number of samples per step, which reduces their mean loss by Adam (beta .9 and .999).
         scale: standard deviation of the first factors times sqrt(factors).
     """
 
@@ -268,7 +264,6 @@ class Settings:
     penalty: float = 1e-6
     bias_penalty: float | None = None
     batch: int = 1000
-    optimizer: str = "adam"
     scale: float = 0.1
 
     def __post_init__(self) -> None:
@@ -282,7 +277,6 @@ class Settings:
         for name, ends in (("rate", "(]"), ("scale", "(]"), ("penalty", "[]"), ("bias_penalty", "[]")):
             if name != "bias_penalty" or self.bias_penalty is not None:
                 number_in(getattr(self, name), name, ends=ends)
-        one_of(self.optimizer, "optimizer", OPTIMIZERS)
 
 
 @dataclass(frozen=True)
@@ -340,17 +334,13 @@ class Trainer:
         shape = (plan.observed.n_users, plan.observed.n_items)
         scale = settings.scale / np.sqrt(settings.factors)
         self.model = FactorModel.start(shape, settings.factors, loss.form, scale=scale, seed=seed)
-        self._singly = loss.pairs and settings.optimizer == "sgd" and settings.batch == 1
         self._batch = settings.batch
-        if self._singly:
-            self._batch = _DRAWN_AT_ONCE
         self._batches = 0
         self._draw_seed = rng.derive_seed(seed, "samples")
         self._samples = plan.sample_arrays(self._batch)
         users = self.model.users
         items = self.model.items
-        adam = settings.optimizer == "adam"
-        self._moments = (*_moments_of(users, adam), *_moments_of(items, adam))
+        self._moments = (*_moments_of(users), *_moments_of(items))
         n_rows = 2 * self._batch  # a sample changes at most two rows of a table
         self._gradients = (*_gradient_arrays(users, n_rows), *_gradient_arrays(items, n_rows))
 
@@ -360,7 +350,7 @@ class Trainer:
         return self._batches * self._batch
 
     def advance(self, updates: int) -> int | None:
-        """Train on at least this many more samples, rounded up to whole batches (SGD of batch 1: blocks of 1,000).
+        """Train on at least this many more samples, rounded up to whole batches.
 
         Returns:
             None; or, if the model diverged, the number of samples by then. It has diverged when a score is above 1e4 or
@@ -385,11 +375,8 @@ class Trainer:
         form = None  # the kernel's sign for pairs
         if not loss.pairs:
             form = self._form()
-        gradients = None  # the kernel's sign for pairs one by one
-        if not self._singly:
-            gradients = self._gradients
         betas = (0.9, 0.999)  # decay rates of Adam's moments
-        rest = (penalties, np.float32(loss.between), self._moments, gradients, float(settings.rate), betas)
+        rest = (penalties, np.float32(loss.between), self._moments, self._gradients, float(settings.rate), betas)
         with np.errstate(over="ignore", invalid="ignore"):
             diverged_at = int(kernel.train(batches, draws, tables, d, form, signed, *rest))  # a batch; -1 for none
         if diverged_at >= 0:
@@ -429,12 +416,10 @@ class Trainer:
         return self.plan.labels(), int(form.response), user_offset, item_offset, DISTANCES[self.loss.distance]
 
 
-def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:
-    """Return Adam's first and second moments of a table, and each row's powers of the two betas; empty without Adam."""
-    n = 0
-    if adam:
-        n = len(table)
-    return np.zeros((n, table.shape[1]), np.float32), np.zeros((n, table.shape[1]), np.float32), np.ones((n, 2))
+def _moments_of(table: NDArray[Any]) -> tuple[NDArray[Any], ...]:
+    """Return Adam's first and second moments of a table, and each row's powers of the two betas."""
+    shape = table.shape
+    return np.zeros(shape, np.float32), np.zeros(shape, np.float32), np.ones((len(table), 2))
 
 
 def _gradient_arrays(table: NDArray[Any], n: int) -> tuple[NDArray[Any], ...]:

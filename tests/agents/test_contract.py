@@ -49,7 +49,7 @@ OTHERWISE = (
     "svd+temperature=0.5",
     "cosine-cf+epsilon=0.1",
     "mf-ips-ratings+unrated=true+temperature=0.5+epsilon=0.1",
-    "bpr+updates=20000+factors=6+rate=0.05+optimizer=sgd+batch=1+draw=cell+epsilon=0.2",
+    "bpr+updates=20000+factors=6+rate=0.05+batch=1+draw=cell+epsilon=0.2",
 )
 """Other parameters of these agents, in nightly."""
 _SMALL = "updates=3000+factors=6+rate=0.01+batch=100"

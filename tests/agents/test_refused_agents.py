@@ -64,7 +64,6 @@ PARAMETERS = {
     "ulbpr+penalty=-1": "penalty must be",
     "ulbpr+bias_penalty=-1": "bias_penalty must be",
     "ulbpr+batch=1.5": "batch must be a whole number",
-    "ulbpr+optimizer=adamw": "optimizer must be one of adam, sgd",
     "ulbpr+updates=0": "updates must be",
     "ulbpr+alpha=1.5": r"alpha must be in \[0, 1\]",
     "cause+distance=l3": "distance must be one of",
