@@ -18,13 +18,12 @@ from recsim_mnar.answers.weights import weight_distribution
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
-from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.page import write_page
-from recsim_mnar.report.world_pages import write_log_page, write_validation
+from recsim_mnar.report.world_pages import write_validation
 from toys import record
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
@@ -168,14 +167,6 @@ def test_a_report_is_fit_for_desk_telephone_dark_and_paper(tmp_path):
         pages.append(tmp_path / f"{name}.html")
         write_page(pages[-1], comparison(agents), {"seed": 0})
         assert pages[-1].stat().st_size < 3e6
-    pages.append(tmp_path / "log.html")
-    log = LogNumbers({"world": {"name": HOSTILE[0]}, "policy": {"name": HOSTILE[1]}}, 40, 9)
-    log.views, log.shown = np.arange(40), np.arange(40)[::-1]
-    for kind in ("organic", "bandit"):
-        log.by_user[kind] = np.bincount(np.arange(1, 9))
-    log.propensities.extend(np.linspace(0.01, 0.9))
-    log.rewards = {"value": 0.5, "low": 0.1, "high": 0.9, "level": 0.95}
-    write_log_page(pages[-1], log, [(f"recsim-mnar simulate --policy {name}", name) for name in HOSTILE])
     pages.append(tmp_path / "validation.html")
     write_validation(pages[-1], validation(), {"log": HOSTILE[0]})
     (tmp_path / "estimates").mkdir()

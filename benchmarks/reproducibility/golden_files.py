@@ -243,7 +243,7 @@ def jsons(*, quick: bool) -> Commands:
         "doctor": "doctor own.csv --target new",
         "estimate": f"estimate {estimate}",
         "estimate with page": f"estimate {estimate} --out json/estimate-page",
-        "simulate": f"simulate {SESSIONS} --policy random --users 60 --report --truth --out run",
+        "simulate": f"simulate {SESSIONS} --policy random --users 60 --truth --out run",
         "verify": "verify run/log",
     }
     longer = {

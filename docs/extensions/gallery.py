@@ -23,7 +23,6 @@ from recsim_mnar.estimators import Facts
 from recsim_mnar.fitting.validation import Check, Validation
 from recsim_mnar.log.columns import LogColumns
 from recsim_mnar.own_log.bandit_file import WeighedLog
-from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.comparison import Comparison, Setting
 from recsim_mnar.protocols.interactions import LEAD, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
@@ -32,7 +31,7 @@ from recsim_mnar.report.charts import Axis, Dot, Unit, render_chart, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.page import board_caption, write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
-from recsim_mnar.report.world_pages import write_log_page, write_validation
+from recsim_mnar.report.world_pages import write_validation
 from recsim_mnar.studies.result import Study
 
 STORED = Path(__file__).resolve().parents[1] / "gallery.json"
@@ -42,7 +41,6 @@ PAGES = {
     "interactions": "Your own interactions",
     "estimate": "What other policies would have earned",
     "validate": "What the world is valid for",
-    "simulate": "What was simulated",
 }
 """Name of each page's file, and its title in the gallery."""
 _KEYS = [("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
@@ -65,7 +63,6 @@ def pages(folder: Path) -> list[Path]:
     write_estimates(folder / "estimates", _estimates(), made_by)
     (folder / "estimates" / "report.html").replace(paths["estimate"])
     write_validation(paths["validate"], _validation(stored["validation"]), made_by)
-    write_log_page(paths["simulate"], _log(), [("recsim-mnar doctor runs/log/log", "What is wrong with it?")])
     return list(paths.values())
 
 
@@ -143,17 +140,6 @@ def _estimates() -> Estimates:
 def _validation(stored: dict[str, Any]) -> Validation:
     checks = [Check(**check) for check in stored["checks"]]
     return Validation(checks, stored["not_checked"], stored["notes"], stored["facts"])
-
-
-def _log() -> LogNumbers:
-    log = LogNumbers({"world": {"name": "sessions"}, "policy": {"name": "user-popularity"}, "seed": 0}, 32_903, 300)
-    ranks = np.arange(1, 201)
-    log.views, log.shown = (9000 / ranks**0.9 / 20).astype(int), (9000 / ranks**1.2 / 8).astype(int)
-    rng = np.random.default_rng(0)
-    for kind, mean in (("organic", 30), ("bandit", 80)):
-        log.by_user[kind] = np.bincount(rng.geometric(1 / mean, 300))
-    log.rewards = {"value": 0.0158, "low": 0.0145, "high": 0.0172, "level": 0.95}
-    return log
 
 
 # ------------------------------------------------------------------------------------------- the README's first picture

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +29,6 @@ from recsim_mnar.worlds.registry import left_behind
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.replaying import Destination, Given
-    from recsim_mnar.worlds.base import World
 
 
 @click.command(short_help="Add the probabilities of new policies to a log.")
@@ -156,7 +153,6 @@ def _warn_of_logs(log: Path, train: Path | None, logs: Given) -> None:
 
 
 DEFAULT_TRAIN_USERS = 2000
-REPORT = "report.html"
 
 
 @click.command(short_help="Simulate users under a policy and write the log.")
@@ -178,7 +174,6 @@ REPORT = "report.html"
     click.Choice(["parquet", "arrow"]),
     "parquet",
 )
-@option("--report", "Write OUT/report.html too: what the log holds, with figures.", bool)
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
 @option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("what was written")
@@ -221,65 +216,15 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         record.write(out / RUN)
     for remark in left_behind(world, options["world"], options["preset"], options["settings"]):
         json_output.sentence(remark, remark=True)
-    summary = _write_report(world, options) if options["report"] else None
     kept = f" ({written.n_kept} of {written.n_parts} parts already existed)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
     json_output.say(f"{users}, {written.n_rows:,} events in {out / 'log'}{kept}")
-    content = {
-        "log": str(out / "log"),
-        "users": written.n_users,
-        "rows": written.n_rows,
-        "parts": written.n_parts,
-        "parts_kept": written.n_kept,
-    }
-    if summary is not None:
-        content["summary"] = summary
-        json_output.say(f"Report: {out / REPORT}")
-    json_output.write(content)
-
-
-def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, object]:
-    """Write the report of the simulated log into its folder, and return the numbers of the report as JSON types."""
-    from recsim_mnar.own_log.in_numbers import log_in_numbers
-    from recsim_mnar.report.world_pages import summary_of, write_log_page
-
-    numbers = log_in_numbers(options["out"] / "log")
-    write_log_page(options["out"] / REPORT, numbers, _next_commands(world, options))
-    return summary_of(numbers)
-
-
-def _next_commands(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return suggested next commands for a simulated log, each with its purpose."""
-    from recsim_mnar.worlds.base import DecisionWorld
-
-    out = options["out"]
-    same_world = ["--world", options["world"]]
-    if options["preset"]:
-        same_world += ["--preset", options["preset"]]
-    for setting in options["settings"]:
-        same_world += ["--set", setting]
-    commands: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]
-    if isinstance(world, DecisionWorld):
-        log = str(out / "log")
-        training = str(out.with_name(f"{out.name}-training"))
-        replayed = str(out.with_name(f"{out.name}-replayed.parquet"))
-        agents = "popularity,svd"
-        seed = str(options["seed"] ^ 1)  # different seeds share no user
-        commands += [
-            (["doctor", log], "What do other commands make of it?"),
-            (["estimate", log, "--target", "propensity"], "What did the policy earn that logged it?"),
-            (
-                ["simulate", *same_world, "--policy", "random", "--users", "500", "--seed", seed, "--out", training],
-                "What would other agents have earned? First a log of other users, to learn from:",
-            ),
-            (
-                ["replay", str(out), "--policy", agents, "--train", training, "--out", replayed],
-                "then each agent's probability of what was shown:",
-            ),
-            (
-                ["estimate", replayed, "--target", agents, "--baseline", "today"],
-                "and what each would have earned, with an interval and whether to believe it:",
-            ),
-        ]
-    commands.append((["compare", *same_world], "Which way of judging agents is right in this world?"))
-    return [(shlex.join(["recsim-mnar", *words]), purpose) for words, purpose in commands]
+    json_output.write(
+        {
+            "log": str(out / "log"),
+            "users": written.n_users,
+            "rows": written.n_rows,
+            "parts": written.n_parts,
+            "parts_kept": written.n_kept,
+        }
+    )

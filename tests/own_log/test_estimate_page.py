@@ -212,3 +212,14 @@ def test_the_next_step_is_a_test_of_whole_weeks_where_rows_have_dates(page_of):
     page, file, lift = page_of(columns().assign(date=np.datetime64("2026-01-01", "s") + 86_400 * (rows % 9) + rows))
     (weeks,) = re.findall(r"A/B test of (\d+) weeks?: ", page)
     assert int(weeks) == math.ceil(plan_ab(file, lift).days / 7)
+
+
+def test_hostile_names_are_text(tmp_path):
+    name = "<script>alert(1)</script>\u202e\"' &amp;"
+    file, out = tmp_path / "log.csv", tmp_path / "out"
+    columns().rename(columns={"better": name}).to_csv(file, index=False)
+    assert run("estimate", file, "--target", name, "--baseline", "today", "--out", out) == 0
+    page = (out / "report.html").read_text()
+    assert "&lt;script&gt;alert(1)" in page
+    assert "<script" not in page
+    assert "\u202e" not in page
