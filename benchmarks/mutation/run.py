@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ["NUMBA_DISABLE_JIT"] = "1"  # before numba is imported
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # the source that is mutated, before an installed one
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "shared"))
 import pytest
 from _study import once, read, write_results, write_text
@@ -482,6 +483,8 @@ def main() -> None:
             "-q",
             "-m",
             "not slow and not verify",
+            "-W",  # `_study` has imported the package before pytest's plug-in of the same name
+            "ignore::pytest.PytestAssertRewriteWarning",
             "-p",
             "no:randomly",
             "-p",
