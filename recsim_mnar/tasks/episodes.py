@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector.utils import concatenate, create_empty_array
 from numpy.typing import NDArray
 
-from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.policies.answers import name_of
@@ -24,6 +23,9 @@ from recsim_mnar.policies.door import binds
 from recsim_mnar.tasks.evaluating import Evaluation, Task, env_of, evaluation_of, task, world_of_env
 from recsim_mnar.tasks.running import Earned
 from recsim_mnar.worlds.base import DecisionWorld
+
+if TYPE_CHECKING:
+    from recsim_mnar.envs.user_queue import Info
 
 Act = Callable[..., Any]
 """``act(observations, state, starts)`` returns the actions (lanes, ...) and the next state, as ``predict`` of
